@@ -3,7 +3,7 @@
 //! The crate has no executor. A program connects its own, and handlers start futures on it with
 //! `Context::spawn`. Each future is bounded by its channel's limit of tasks.
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::{fmt, pin::Pin, sync::Arc};
 
 /// An executor that runs futures for the handlers of a group.

@@ -15,7 +15,9 @@
 //! 1.024 µs.
 
 use crate::{
-    Error, EventLoop, EventLoopGroup, Result,
+    error::{Error, Result},
+    event_loop::EventLoop,
+    group::EventLoopGroup,
     metrics::{Histogram, LoopMetrics, Metric, Value},
 };
 use prometheus_client::{

@@ -6,8 +6,10 @@
 //! channel's loop and has only a handle to the other channel, so the two may be on different loops.
 
 use crate::{
-    Channel, Completion, Context, Error, Handler, IdleEvent, Result,
-    channel::{CloseCause, InputGuard},
+    channel::{Channel, CloseCause, IdleEvent, InputGuard},
+    error::{Error, Result},
+    pipeline::{Context, Handler},
+    sync::Completion,
 };
 
 /// A handler that forwards each message of its channel to another channel. It is the building block

@@ -16,7 +16,7 @@
 //! | `always "1 ≤ low"` | the range in words, if the type itself enforces it |
 //! | `reached` | what happens when the limit is reached, for the documentation |
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::{fmt::Display, ops::RangeBounds};
 
 /// Generates a struct of settings with its `Default`, its builder methods, `check`, and the table

@@ -245,8 +245,10 @@ mod tests {
 
     #[test]
     fn a_connection_counts_for_its_announced_address_only() {
-        let filter =
-            crate::admission::IpFilter::new([crate::admission::IpRule::deny("203.0.113.0/24").unwrap()]);
+        let filter = crate::admission::ip_filter::IpFilter::new([crate::admission::ip_filter::IpRule::deny(
+            "203.0.113.0/24",
+        )
+        .unwrap()]);
         let gate = gate(Admission::new().max_connections_per_ip(1).ip_filter(filter));
         let (balancer, client) = (ip("192.0.2.1"), ip("198.51.100.1"));
         let mut one = gate.admit(balancer).unwrap().unwrap();

@@ -4,7 +4,7 @@
 //! address mapped into IPv6, as reported by a dual-stack socket, is treated as the IPv4 address. No
 //! I/O; any thread may evaluate a filter.
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use ipnet::IpNet;
 use std::{fmt, net::IpAddr};
 

@@ -25,7 +25,7 @@ mod ip_filter;
 pub(crate) use gate::{AddressChange, Admitted, Gate};
 pub use ip_filter::{IpFilter, IpRule};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use bytes::Bytes;
 use std::{fmt, net::SocketAddr, sync::Arc};
 

@@ -10,19 +10,18 @@
 //! cancelled attempt leaves no channel for the program to close. Any thread may connect and cancel.
 
 use crate::{
-    Channel, Completion, Error, EventLoop, EventLoopGroup, Peer, Result,
     channel::{
-        AnyPipeline, ChannelConfig, ChannelOptions, ChannelShared, HANDSHAKE_TIMEOUT,
-        check_handshake_timeout, filter::Filter,
+        AnyPipeline, Channel, ChannelConfig, ChannelOptions, ChannelShared, HANDSHAKE_TIMEOUT, IntoPipeline,
+        Peer, check_handshake_timeout, filter::Filter,
     },
     clock::nanos,
-    error::Resource,
+    error::{Error, Resource, Result},
     event_loop::{
-        Assignment, Attempt, ChildSetup, ConnectCallback, Connecting, Connection, FilterFactory, FilterSetup,
-        LoopShared,
+        Assignment, Attempt, ChildSetup, ConnectCallback, Connecting, Connection, EventLoop, FilterFactory,
+        FilterSetup, LoopShared,
     },
-    pipeline::IntoPipeline,
-    sync::{Completer, Unwanted, cancellable},
+    group::EventLoopGroup,
+    sync::{Completer, Completion, Unwanted, cancellable},
     transport::{Address, Stream, TcpOptions, ToAddress},
 };
 use std::{net::SocketAddr, sync::Arc, time::Duration};

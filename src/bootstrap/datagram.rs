@@ -4,12 +4,13 @@
 //! opened. Any thread may open channels.
 
 use crate::{
-    Error, EventLoopGroup, Result,
     datagram::{
         DatagramChannel, DatagramConfig, DatagramGuard, DatagramHandler, DatagramInbox, DatagramLinks,
         DatagramShared, NewDatagramChannel, TypedHandler,
     },
+    error::{Error, Result},
     event_loop::LoopMail,
+    group::EventLoopGroup,
     transport::{UdpOptions, UdpSocket, resolve},
 };
 use std::{

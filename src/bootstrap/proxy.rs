@@ -1,9 +1,8 @@
 //! The PROXY protocol on servers and clients.
 
-use super::{ClientBootstrap, ServerBootstrap};
+use super::{client::ClientBootstrap, server::ServerBootstrap};
 use crate::{
-    Peer,
-    filter::Filter,
+    channel::{Peer, filter::Filter},
     proxy::{ProxyHeader, ProxyProtocol},
 };
 use std::sync::Arc;

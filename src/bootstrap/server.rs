@@ -1,18 +1,18 @@
 //! The builder of a server.
 
-use super::Server;
+use super::server_handle::Server;
 use crate::{
-    Error, EventLoop, EventLoopGroup, Peer, Result,
     admission::{Admission, Gate},
     channel::{
-        AnyPipeline, ChannelConfig, ChannelOptions, HANDSHAKE_TIMEOUT, check_handshake_timeout,
-        filter::Filter,
+        AnyPipeline, ChannelConfig, ChannelOptions, HANDSHAKE_TIMEOUT, IntoPipeline, Peer,
+        check_handshake_timeout, filter::Filter,
     },
+    error::{Error, Result},
     event_loop::{
-        AcceptProgress, AnnouncesFor, ChildLoops, ChildSetup, FilterFactory, FilterSetup, ListenerGuard,
-        ListenerShared, ListenerSource, LoopMail, ServerShared,
+        AcceptProgress, AnnouncesFor, ChildLoops, ChildSetup, EventLoop, FilterFactory, FilterSetup,
+        ListenerGuard, ListenerShared, ListenerSource, LoopMail, ServerShared,
     },
-    pipeline::IntoPipeline,
+    group::EventLoopGroup,
     transport::{Address, IntoListener, Listener, ListenerOptions, TcpOptions, ToAddress, socket_options},
 };
 use std::{fmt, sync::Arc, time::Duration};

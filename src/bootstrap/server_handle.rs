@@ -4,9 +4,9 @@
 //! the last handle is dropped. Any thread may use the handle.
 
 use crate::{
-    Completion, EventLoop, Result,
-    event_loop::{ListenerCommand, ListenerShared, ServerClosed, ServerShared},
-    sync::completion_of_all,
+    error::Result,
+    event_loop::{EventLoop, ListenerCommand, ListenerShared, ServerClosed, ServerShared},
+    sync::{Completion, completion_of_all},
 };
 use std::{fmt, net::SocketAddr, sync::Arc};
 

@@ -1,6 +1,6 @@
 //! TLS on servers and clients.
 
-use super::{ClientBootstrap, ServerBootstrap};
+use super::{client::ClientBootstrap, server::ServerBootstrap};
 use crate::tls::{MakeFilter, TlsClient, TlsServer};
 use std::sync::Arc;
 

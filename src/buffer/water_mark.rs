@@ -2,7 +2,7 @@
 //!
 //! Invariant: `low <= high`, and both are at least 1.
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// The weight of each message or chunk outside the tail, in addition to its bytes. With it, many
 /// tiny writes also reach the mark.

@@ -11,10 +11,9 @@
 //! loop, used on its thread. Owns no bytes.
 
 use crate::{
-    Error,
     buffer::{OutboundBuffer, WaterMark},
     channel::{config::ChannelConfig, pending_writes::PendingWrites},
-    error::Resource,
+    error::{Error, Resource},
 };
 use std::sync::{
     Arc,
@@ -242,7 +241,7 @@ impl Drop for OutboundBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{buffer::WaterMark, channel::ChannelOptions};
+    use crate::{buffer::WaterMark, channel::config::ChannelOptions};
 
     fn config(max_outbound: usize, low: usize) -> ChannelConfig {
         let mark = WaterMark::new(low, low).expect("the mark is valid");

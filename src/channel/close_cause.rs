@@ -4,7 +4,7 @@
 //! [`Clean`](CloseCause::Clean) stays. So a close that follows an error, such as the one that a
 //! handler requests in `error`, does not hide it. Pure.
 
-use crate::{Error, error::PeerError};
+use crate::error::{Error, PeerError};
 use std::{fmt, io::ErrorKind};
 
 /// Why a channel has ended. [`Channel::closed`](crate::Channel::closed) completes with it.

@@ -4,9 +4,9 @@
 //! channels of a server or of a client's target.
 
 use crate::{
-    Error, Result,
     buffer::{RECEIVE_SIZE, WaterMark},
     clock::nanos,
+    error::{Error, Result},
     settings::settings,
 };
 use std::{ops::Deref, sync::Arc, time::Duration};

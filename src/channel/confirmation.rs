@@ -1,7 +1,7 @@
 //! The completion of a write or another request, which completes in any case.
 
 use crate::{
-    Error, Result,
+    error::{Error, Result},
     sync::{Completer, Completion, completion},
 };
 

@@ -1,7 +1,7 @@
 //! The events of a channel besides messages.
 
-use super::watch::IdleEvent;
-use crate::Error;
+use super::IdleEvent;
+use crate::error::Error;
 
 /// An event for the handler that carries no bytes.
 pub(crate) enum Event {

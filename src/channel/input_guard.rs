@@ -9,10 +9,8 @@
 //! resumes. A guard that ends a pause sends mail to the loop (`sync::HeldInput`). The program's own
 //! setting does not change. [`InputGuard`] may be dropped on any thread; pauses happen on the loop.
 
-use crate::channel::{
-    core::{ChannelState, LoopServices, ReadDemand},
-    handle::{ChannelShared, Mail, SizeHint},
-};
+use super::{ChannelShared, LoopServices, Mail, SizeHint};
+use crate::channel::core::{ChannelState, ReadDemand};
 use std::{fmt, sync::Arc};
 
 /// A guard for input bytes that the program is still processing.

@@ -54,6 +54,7 @@ pub(crate) use handle::{
     ChannelShared, Delivery, Mail, MailSender, PipelineTypes, Recipient, SizeHint, TaskPermit,
 };
 pub use input_guard::InputGuard;
+pub(crate) use peer::Peer;
 pub(crate) use shaping::TrafficShaping;
 pub(crate) use shared_message::{Encoding, EncodingMemo, SharedMessage};
 pub use timers::TaskKey;

@@ -10,7 +10,7 @@
 //! handle, so their requests take effect later. Runs on the channel's loop. Owns the confirmations,
 //! not the bytes.
 
-use crate::{Error, channel::confirmation::Confirmation};
+use crate::{channel::confirmation::Confirmation, error::Error};
 use std::collections::VecDeque;
 
 /// The number of messages whose memory is kept for the next ones.

@@ -4,7 +4,7 @@
 //! ([`Codec::encoding_key`](crate::pipeline::Codec::encoding_key)). Used on the loops of
 //! those channels.
 
-use crate::Error;
+use crate::error::Error;
 use bytes::Bytes;
 use std::any::{Any, TypeId};
 

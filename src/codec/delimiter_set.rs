@@ -5,7 +5,10 @@
 //! Clones share one allocation.
 
 use super::terminated::{Match, Terminator};
-use crate::{Error, Result, pipeline::combine};
+use crate::{
+    error::{Error, Result},
+    pipeline::combine,
+};
 use bytes::Bytes;
 use memchr::{memchr, memchr2, memchr3};
 use std::sync::Arc;

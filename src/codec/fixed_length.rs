@@ -1,6 +1,10 @@
 //! Frames that all have the same length.
 
-use crate::{Error, Result, buffer::OutboundBuffer, error::EncodeError, pipeline::Codec};
+use crate::{
+    buffer::OutboundBuffer,
+    error::{EncodeError, Error, Result},
+    pipeline::Codec,
+};
 use bytes::Bytes;
 
 /// A codec for frames of a fixed number of bytes.

@@ -6,9 +6,8 @@
 
 use super::header_shape::{Narrow, Shape};
 use crate::{
-    Error, Result,
     buffer::OutboundBuffer,
-    error::{EncodeError, PeerError},
+    error::{EncodeError, Error, PeerError, Result},
     pipeline::{Codec, combine},
 };
 use bytes::{Buf, Bytes};

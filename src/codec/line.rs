@@ -5,9 +5,8 @@
 
 use super::terminated::{Match, Terminated, Terminator};
 use crate::{
-    Result,
     buffer::OutboundBuffer,
-    error::EncodeError,
+    error::{EncodeError, Result},
     pipeline::{Codec, combine},
 };
 use bytes::Bytes;

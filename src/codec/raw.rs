@@ -1,6 +1,6 @@
 //! No framing: each read is one message.
 
-use crate::{Result, buffer::OutboundBuffer, pipeline::Codec};
+use crate::{buffer::OutboundBuffer, error::Result, pipeline::Codec};
 use bytes::Bytes;
 
 /// A codec without framing: the bytes of each read are one message.

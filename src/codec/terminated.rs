@@ -5,7 +5,7 @@
 //! message that is too long is dropped as it arrives, except for its last bytes, which may begin a
 //! terminator.
 
-use crate::{Error, Result, error::PeerError};
+use crate::error::{Error, PeerError, Result};
 use bytes::{Buf, Bytes};
 
 /// The longest message by default: the size of one read, and enough for common line protocols (SMTP

@@ -5,9 +5,8 @@
 //! dropped.
 
 use crate::{
-    Result,
     buffer::OutboundBuffer,
-    error::{EncodeError, PeerError},
+    error::{EncodeError, PeerError, Result},
     pipeline::Codec,
 };
 use bytes::{Buf, Bytes};

@@ -8,9 +8,8 @@ use super::{
     source::DatagramSource,
 };
 use crate::{
-    Error, Result,
     channel::{LoopServices, TaskKey},
-    error::{Resource, drop_guarded, panic_message},
+    error::{Error, Resource, Result, drop_guarded, panic_message},
     event_loop::Io,
     log_throttle::{CHANNEL_ERRORS, PANICS, log_throttled},
     metrics::Metrics,

@@ -1,6 +1,6 @@
 //! Settings of a datagram channel.
 
-use crate::{Result, settings::check_range};
+use crate::{error::Result, settings::check_range};
 
 /// The settings of a datagram channel, as set on its bootstrap.
 #[derive(Debug, Clone)]

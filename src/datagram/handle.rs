@@ -5,14 +5,14 @@
 //! thread may use it.
 
 use super::{
-    handler::{AnyDatagramHandler, DatagramCommand, DatagramContext, DatagramHandler, DatagramInbox},
+    DatagramInbox,
+    handler::{AnyDatagramHandler, DatagramCommand, DatagramContext, DatagramHandler},
     queue,
     shared::DatagramShared,
 };
 use crate::{
-    Completion, Error, Result,
-    error::{Resource, SendError},
-    sync::{Completer, completion},
+    error::{Error, Resource, Result, SendError},
+    sync::{Completer, Completion, completion},
 };
 use bytes::Bytes;
 use std::{

@@ -11,7 +11,7 @@ use super::{
     state::{Sent, is_report},
 };
 use crate::{
-    Error, Result,
+    error::{Error, Result},
     event_loop::{ClosedChannel, Io},
     log_throttle::{BROKEN, STUCK, log_throttled},
     metrics::Metrics,

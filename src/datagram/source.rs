@@ -4,16 +4,16 @@
 //! Runs on the loop's thread. `io` receives and sends, `callbacks` calls the handler.
 
 use super::{
+    DatagramInbox,
     config::DatagramConfig,
-    handler::{DatagramCommand, DatagramEvent, DatagramInbox, DatagramLinks},
+    handler::{DatagramCommand, DatagramEvent, DatagramLinks},
     queue::SendQueue,
     shared::DatagramGuard,
     state::DatagramState,
 };
 use crate::{
-    Error, Result,
     channel::{ChannelTimer, DueTask, Tasks, driver::Ready},
-    error::{drop_guarded, panic_message},
+    error::{Error, Result, drop_guarded, panic_message},
     event_loop::{AtShutdown, Io, LoopContext, NewSource, RegisterFn, STREAM_INTEREST, Source, Transition},
     id::ChannelId,
     metrics::Metrics,

@@ -11,9 +11,8 @@ use super::{
     shared::{DatagramGuard, DatagramShared},
 };
 use crate::{
-    Error, Result,
     channel::{LoopServices, OutboundBudget, Periodic, TaskKey, TaskTime, Tasks},
-    error::SendError,
+    error::{Error, Result, SendError},
     id::ChannelId,
     metrics::Metrics,
     sync::Completer,

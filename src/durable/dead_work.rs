@@ -4,7 +4,7 @@ use super::{
     engine::Permit,
     store::{DeadLetters, TopicCounts},
 };
-use crate::{Error, sync::Completer};
+use crate::{error::Error, sync::Completer};
 
 /// The largest number of letters that one transaction retries. Their payloads are in memory then.
 const RETRIED_AT_ONCE: u64 = 256;

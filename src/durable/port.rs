@@ -10,8 +10,8 @@ use super::{
     timer_clock::TimerClock,
 };
 use crate::{
-    Completion, Result,
-    sync::{Completer, Permits, Sender, completion, completion_of_all},
+    error::Result,
+    sync::{Completer, Completion, Permits, Sender, completion, completion_of_all},
 };
 use std::{
     sync::{

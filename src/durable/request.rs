@@ -1,13 +1,13 @@
 //! `StoreRequest`: a task for the thread of the store.
 
+use super::id::TimerId;
 use crate::durable::{
-    TimerId,
     dead_work::DeadWork,
     engine::{Permit, Purpose},
     starting::Starting,
     store::{Change, DueKey, Effect, LoadRange, NewTimer, TimerStore},
 };
-use crate::{Error, sync::Completer};
+use crate::{error::Error, sync::Completer};
 use std::collections::VecDeque;
 
 /// Something that a program wants to know about the store.

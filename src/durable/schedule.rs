@@ -1,7 +1,7 @@
 //! `Schedule`: when a timer runs again.
 
 use super::{cron::Cron, unix_millis::LATEST};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::{collections::VecDeque, fmt};
 
 /// When a timer runs again after its first run. Stored as text.

@@ -1,7 +1,10 @@
 //! `Starting`: who waits for a start.
 
-use super::{TimerId, engine::Permit};
-use crate::{Error, Result, sync::Completer};
+use super::{engine::Permit, id::TimerId};
+use crate::{
+    error::{Error, Result},
+    sync::Completer,
+};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The completion of a start, or a place in that of many. Its permit is held until shortly before.

@@ -1,6 +1,8 @@
 //! The error of the crate.
 
-use super::{EncodeError, PeerError, Resource, SettingError};
+use super::{
+    encode_error::EncodeError, peer_error::PeerError, resource::Resource, setting_error::SettingError,
+};
 use std::{fmt, io, sync::Arc, time::Duration};
 
 /// The result of callbacks and of most operations of this crate.

@@ -1,6 +1,6 @@
 //! How loud an error of a channel is in the log.
 
-use super::Error;
+use super::error::Error;
 use crate::log_throttle::{BROKEN, CHANNEL_ERRORS, LogTopic, PEER_ERRORS};
 use log::Level;
 

@@ -1,6 +1,6 @@
 //! `SendError<T>`: a value that was refused, with the reason.
 
-use crate::Error;
+use super::error::Error;
 use std::fmt;
 
 /// A value that an operation refused, with the reason. Hands the value back to the caller.

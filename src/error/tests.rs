@@ -1,4 +1,10 @@
-use super::{EncodeError, Error, PeerError, Resource, Result, SendError};
+use super::{
+    encode_error::EncodeError,
+    error::{Error, Result},
+    peer_error::PeerError,
+    resource::Resource,
+    send_error::SendError,
+};
 use std::{collections::HashSet, error::Error as _, io, time::Duration};
 
 /// Not `Debug`, not `Send`, no `Error`: what a program may want to send.

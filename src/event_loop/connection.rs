@@ -6,9 +6,8 @@
 
 use super::{filter_setup::FilterSetup, load::Assignment};
 use crate::{
-    Error, Result,
-    channel::{AnyPipeline, ChannelConfig, ChannelShared, driver::Ready, filter::Filters, peer::Peer},
-    error::panic_message,
+    channel::{AnyPipeline, ChannelConfig, ChannelShared, Peer, driver::Ready, filter::Filters},
+    error::{Error, Result, panic_message},
     transport::{Stream, TcpOptions},
 };
 use std::{

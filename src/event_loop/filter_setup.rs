@@ -3,7 +3,11 @@
 //! Invariant: filters are created on the loop of their connection, in the order of the bootstrap's
 //! settings. Immutable; any thread may clone it.
 
-use crate::{Error, Peer, Result, admission::Gate, channel::filter::Filter};
+use crate::{
+    admission::Gate,
+    channel::{Peer, filter::Filter},
+    error::{Error, Result},
+};
 use std::{fmt, net::IpAddr, sync::Arc};
 
 /// Creates a filter for a new connection, on the connection's loop.

@@ -2,7 +2,7 @@
 //!
 //! Plain data, owned by the loop's thread.
 
-use super::{closing::ClosedChannel, poll::Selector};
+use super::{Selector, closing::ClosedChannel};
 use crate::channel::driver::LoopIo;
 use std::ops::{Deref, DerefMut};
 

@@ -12,17 +12,17 @@
 //! there is one more. A turn reads a bounded amount from each. Runs on the loop's thread.
 
 use super::{
+    STREAM_INTEREST,
     closing::LingeringSocket,
     io::Io,
-    poll::STREAM_INTEREST,
     source::{AtShutdown, LoopContext, RegisterFn, Source, Transition},
 };
 use crate::{
-    Error, Result,
     channel::{
         ChannelCore, ChannelTimer, Due, Readiness, TimerToken,
         driver::{Drained, Ready, Transport},
     },
+    error::{Error, Result},
     log_throttle::{BROKEN, log_throttled},
     transport::Stream,
 };

@@ -76,9 +76,9 @@ pub(crate) use filter_setup::{AnnouncesFor, FilterFactory, FilterSetup};
 pub(crate) use io::Io;
 pub(crate) use load::Assignment;
 pub(crate) use mail::LoopMail;
-pub(crate) use poll::STREAM_INTEREST;
-#[cfg(all(test, feature = "simulation", target_os = "linux"))]
-pub(crate) use poll::{LISTENER_INTEREST, PollWaker, Selector, WakeCause, simulated_ready};
+#[cfg(feature = "simulation")]
+pub(crate) use poll::simulated_ready;
+pub(crate) use poll::{LISTENER_INTEREST, PollWaker, STREAM_INTEREST, Selector, WakeCause};
 pub use poll::{PollRebuild, RebuildCause};
 pub(crate) use shared::{LifeState, LoopShared};
 pub(crate) use shutdown::{AcceptedShare, ShutdownRequest, end_and_report};
@@ -90,8 +90,7 @@ pub(crate) use watchdog::WatchdogThread;
 pub use watchdog::{Stall, Watchdog};
 
 use crate::{
-    Error, Result,
-    error::{SendError, panic_message},
+    error::{Error, Result, SendError, panic_message},
     metrics::LoopMetrics,
     sync::{Completion, completion, loop_id},
 };

@@ -15,8 +15,8 @@ use super::{
     load::Load,
 };
 use crate::{
-    Error, Result,
     channel::{ChannelTimer, driver::Ready},
+    error::{Error, Result},
     id::Key,
     metrics::Metrics,
 };

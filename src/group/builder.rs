@@ -3,11 +3,11 @@
 //! Invariant: `build` checks the settings. An error names the setting, the value and the range.
 //! Runs on the calling thread.
 
-use super::{Chooser, EventLoopGroup, ManualEventLoop};
+use super::{chooser::Chooser, event_loop_group::EventLoopGroup, manual::ManualEventLoop};
 use crate::{
-    Error, Result,
     channel::SharedBudget,
     clock::Clock,
+    error::{Error, Result},
     event_loop::{Core, EventLoop, LoopConfig, LoopSettings, UNLIMITED, Watchdog, WatchdogThread},
     executor::{Executor, Spawn},
     machine,

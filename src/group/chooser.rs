@@ -11,7 +11,7 @@
 //! chosen loop is shutting down or has ended while another loop has not. Any number of threads may
 //! choose at the same time. Nothing here takes a lock.
 
-use crate::EventLoop;
+use crate::event_loop::EventLoop;
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
     time::Duration,

@@ -1,15 +1,14 @@
 //! A set of event loops.
 
-use super::{Chooser, RoundRobin};
+use super::chooser::{Chooser, RoundRobin};
 use crate::{
-    Completion, Error, Result,
-    error::panic_message,
+    error::{Error, Result, panic_message},
     event_loop::{
         AcceptedShare, Assignment, ChildLoops, EventLoop, LoopShared, ShutdownOptions, ShutdownReport,
         ShutdownRequest, end_and_report,
     },
     metrics::LoopMetrics,
-    sync::{Locked, Waiters, completion_of_all},
+    sync::{Completion, Locked, Waiters, completion_of_all},
     worker_pool::WorkerPool,
 };
 use std::{

@@ -10,11 +10,12 @@
 //! refused, and its termination completes. Owns the loop ([`DrivenLoop`]). Handles own no part of
 //! it.
 
-use super::EventLoopGroup;
+use super::event_loop_group::EventLoopGroup;
 use crate::{
-    Completion, Error, Result,
     clock::nanos,
+    error::{Error, Result},
     event_loop::{DrivenLoop, EventLoop, LoopConfig},
+    sync::Completion,
 };
 use std::{
     fmt,

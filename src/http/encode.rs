@@ -1,12 +1,15 @@
 //! The pieces of encoding that requests and responses share.
 
 use super::{Headers, head::forbidden_trailer};
-use crate::{Result, buffer::OutboundBuffer, error::EncodeError};
+use crate::{
+    buffer::OutboundBuffer,
+    error::{EncodeError, Result},
+};
 use bytes::Bytes;
 
 /// Returns the error for a message that cannot be encoded.
 #[cold]
-pub(super) fn unencodable(why: impl Into<String>) -> crate::Error {
+pub(super) fn unencodable(why: impl Into<String>) -> crate::error::Error {
     EncodeError::Unencodable(why.into().into()).into()
 }
 

@@ -1,7 +1,7 @@
 //! `HttpError`: how a peer broke HTTP/1.1.
 
 use super::StatusCode;
-use crate::{Error, error::PeerError};
+use crate::error::{Error, PeerError};
 use std::fmt;
 
 /// How a peer broke HTTP/1.1, as the cause of a [`PeerError::Protocol`].

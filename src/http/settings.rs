@@ -1,6 +1,6 @@
 //! The limits and times of HTTP/1.1.
 
-use crate::{Result, settings::settings};
+use crate::{error::Result, settings::settings};
 use std::time::Duration;
 
 settings! {
@@ -80,7 +80,7 @@ impl HttpSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{http::HttpServer, settings::tests::check_limits_page};
+    use crate::{http::server::HttpServer, settings::tests::check_limits_page};
 
     #[test]
     fn the_documentation_states_the_defaults_and_ranges() {

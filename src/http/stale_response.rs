@@ -1,7 +1,7 @@
 //! `StaleResponse`: an answer that comes too late.
 
-use super::{RequestId, Response};
-use crate::Error;
+use super::{Response, message::RequestId};
+use crate::error::Error;
 use std::fmt;
 
 /// The error of writing a [`Response::for_request`] whose request no longer waits for a response.

@@ -1,7 +1,7 @@
 //! `JoinHandle`: the result of a thread.
 
 #[cfg(feature = "simulation")]
-use super::Condvar;
+use super::condvar::Condvar;
 use std::thread;
 #[cfg(feature = "simulation")]
 use std::{

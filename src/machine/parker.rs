@@ -1,6 +1,6 @@
 //! `Parker`: a thread sleeps until it is woken.
 
-use super::Condvar;
+use super::condvar::Condvar;
 use std::{
     sync::{Mutex, PoisonError},
     time::Duration,

@@ -1,6 +1,6 @@
 //! The description of a metric for exporters: a row of the table, with its current value.
 
-use super::Histogram;
+use super::histogram::Histogram;
 use std::time::Duration;
 
 /// A number or histogram of [`LoopMetrics`](super::LoopMetrics), with the names and the help text

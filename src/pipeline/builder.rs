@@ -1,9 +1,17 @@
 //! The builder that adds stages and the handler to a codec.
 
-use super::{ChannelContext, Handler, Links, Pipeline, Stage, Staged, links::Assembled, read_fn::ReadFn};
+use super::{
+    Staged,
+    handler::{ChannelContext, Handler},
+    links::{Assembled, Links},
+    read_fn::ReadFn,
+    stage::Stage,
+};
 use crate::{
-    Result,
-    channel::{AnyPipeline, Exchanges, IdleTimeouts, PipelineSettings, TimeLimits, TrafficShaping, WireLog},
+    channel::{
+        AnyPipeline, Exchanges, IdleTimeouts, Pipeline, PipelineSettings, TimeLimits, TrafficShaping, WireLog,
+    },
+    error::Result,
 };
 use std::sync::Arc;
 

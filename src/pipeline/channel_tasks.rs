@@ -5,8 +5,8 @@ use super::{
     handler::{AnyHandler, ChannelContext, RemoteTask},
 };
 use crate::{
-    Result,
     channel::{Channel, ChannelStats, Confirmation, Delay, Mail, Periodic, ScheduledTask},
+    error::Result,
     sync::Completion,
 };
 

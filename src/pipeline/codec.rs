@@ -1,6 +1,6 @@
 //! The codec trait: bytes on one side, messages on the other.
 
-use crate::{Result, buffer::OutboundBuffer};
+use crate::{buffer::OutboundBuffer, error::Result};
 use bytes::Bytes;
 
 /// Turns bytes into messages and messages into bytes; the first link of every

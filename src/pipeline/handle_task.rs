@@ -8,15 +8,17 @@
 //! with the value of its closure, or with the reason why it did not run or will not run again. An
 //! error or a panic of the closure reaches the completion first, and then the handler.
 
-use super::handler::{Context, Handler, RemotePeriodicTask, RemoteTask};
+use super::{
+    Context,
+    handler::{Handler, RemotePeriodicTask, RemoteTask},
+};
 use crate::{
-    Error, Result,
     channel::{
         Channel, Delay, HandleTask, Mail, MailSender, Periodic, ScheduledTask, TaskCell, TaskControl,
         TaskEntry, TaskKey, TaskPermit, TaskStart, TaskTime, continues,
     },
     clock::TimeSource,
-    error::panic_text,
+    error::{Error, Result, panic_text},
     id::Key,
     sync::Completion,
 };

@@ -5,12 +5,12 @@
 //! gets a result in any case.
 
 use super::{
-    handle_task,
-    handler::{Context, Handler, RemoteTask},
+    Context, handle_task,
+    handler::{Handler, RemoteTask},
 };
 use crate::{
-    Error, Result,
     channel::{Channel, Confirmation, Delay, Mail, Periodic, ScheduledTask},
+    error::{Error, Result},
     sync::{Completer, Completion},
 };
 use std::fmt;

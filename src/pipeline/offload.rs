@@ -18,9 +18,8 @@
 //! runs on a worker, everything else on the loop.
 
 use crate::{
-    Error, Result,
     channel::{Mail, MailSender, TaskKey},
-    error::{drop_guarded, panic_message},
+    error::{Error, Result, drop_guarded, panic_message},
     id::Key,
     worker_pool::Work,
 };

@@ -1,7 +1,10 @@
 //! A closure as the handler of a pipeline.
 
-use super::{ChannelContext, Context, Handler};
-use crate::Result;
+use super::{
+    Context,
+    handler::{ChannelContext, Handler},
+};
+use crate::error::Result;
 use std::marker::PhantomData;
 
 /// The handler of [`PipelineBuilder::on_read`](super::PipelineBuilder::on_read): a closure that is

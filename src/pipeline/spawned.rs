@@ -9,8 +9,7 @@
 //! be returned to the handler.
 
 use crate::{
-    Error,
-    error::{drop_guarded, panic_message},
+    error::{Error, drop_guarded, panic_message},
     sync::Completer,
 };
 use std::{

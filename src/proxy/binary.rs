@@ -4,10 +4,12 @@
 //! are there, in their order, and the body is checked when it is complete.
 
 use super::{
-    ProxyCommand, ProxyError, ProxyHeader, ProxyTransport, ProxyVersion, Tlv,
     crc32c::crc32c,
     field::{self, split},
-    header::Endpoints,
+    header::{Endpoints, ProxyCommand, ProxyHeader, ProxyTransport},
+    proxy_error::ProxyError,
+    proxy_version::ProxyVersion,
+    tlv::Tlv,
 };
 use bytes::{BufMut, Bytes};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

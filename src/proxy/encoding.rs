@@ -1,9 +1,14 @@
 //! Encoding and parsing of both versions.
 
 use super::{
-    ProxyCommand, ProxyError, ProxyHeader, ProxyVersion, Tlv, binary, field, header::Endpoints, text,
+    binary, field,
+    header::{Endpoints, ProxyCommand, ProxyHeader},
+    proxy_error::ProxyError,
+    proxy_version::ProxyVersion,
+    text,
+    tlv::Tlv,
 };
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use bytes::BufMut;
 
 impl ProxyHeader {

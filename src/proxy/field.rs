@@ -1,6 +1,6 @@
 //! The form of fields: a type, a length of two bytes, and a value.
 
-use super::ProxyError;
+use super::proxy_error::ProxyError;
 use std::str;
 
 pub(super) const ALPN: u8 = 0x01;

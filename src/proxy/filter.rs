@@ -1,10 +1,13 @@
 //! Filters that read and send PROXY headers.
 
-use super::{ProxyError, ProxyHeader, ProxyProtocol};
+use super::{header::ProxyHeader, proxy_error::ProxyError, proxy_protocol::ProxyProtocol};
 use crate::{
-    Context, Error, Handler, Peer, Result,
-    channel::filter::{Filter, FilterContext, FilterState},
-    error::PeerError,
+    channel::{
+        Peer,
+        filter::{Filter, FilterContext, FilterState},
+    },
+    error::{Error, PeerError, Result},
+    pipeline::{Context, Handler},
 };
 
 impl From<ProxyError> for Error {

@@ -1,6 +1,10 @@
 //! A PROXY header of either version.
 
-use super::{ProxyVersion, SslInfo, Tlv, Tlvs};
+use super::{
+    proxy_version::ProxyVersion,
+    ssl_info::SslInfo,
+    tlv::{Tlv, Tlvs},
+};
 use bytes::Bytes;
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,6 +1,6 @@
 //! Why a PROXY header is refused.
 
-use super::ProxyVersion;
+use super::proxy_version::ProxyVersion;
 use std::fmt;
 
 /// The reason why a PROXY header is refused. The connection closes.

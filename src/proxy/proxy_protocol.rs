@@ -1,7 +1,10 @@
 //! Settings of a server: trusted networks, accepted versions, the limit of a header.
 
-use super::{ProxyError, ProxyHeader, ProxyVersion};
-use crate::{Error, Result, admission::IpRule};
+use super::{header::ProxyHeader, proxy_error::ProxyError, proxy_version::ProxyVersion};
+use crate::{
+    admission::IpRule,
+    error::{Error, Result},
+};
 use std::{
     net::{IpAddr, SocketAddr},
     sync::Arc,

@@ -1,8 +1,8 @@
 //! The TLS connection between a client and the proxy.
 
 use super::{
-    ProxyError,
     field::{SSL, split, text},
+    proxy_error::ProxyError,
 };
 
 const VERSION: u8 = 0x21;

@@ -3,7 +3,11 @@
 //! A result does not depend on how the bytes are split: the line is checked byte by byte for its
 //! end, and its content only when it is complete.
 
-use super::{ProxyCommand, ProxyError, ProxyHeader, ProxyTransport, ProxyVersion, header::Endpoints};
+use super::{
+    header::{Endpoints, ProxyCommand, ProxyHeader, ProxyTransport},
+    proxy_error::ProxyError,
+    proxy_version::ProxyVersion,
+};
 use bytes::{BufMut, Bytes};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},

@@ -1,8 +1,9 @@
 //! The fields of type, length and value at the end of a header of version 2.
 
 use super::{
-    ProxyError, SslInfo,
     field::{ALPN, AUTHORITY, CRC32C, NETNS, SSL, UNIQUE_ID, split, text},
+    proxy_error::ProxyError,
+    ssl_info::SslInfo,
 };
 
 /// The longest unique ID, from the specification.

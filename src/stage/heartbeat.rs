@@ -9,8 +9,8 @@
 
 use super::pulse::{Beat, Pulse, PulseSettings, Traffic};
 use crate::{
-    Error, Result,
     clock::nanos,
+    error::{Error, Result},
     pipeline::{Stage, StageContext},
 };
 use std::{marker::PhantomData, time::Duration};

@@ -4,8 +4,7 @@
 //! frames are read as usual. The codec separates the frames.
 
 use crate::{
-    Result,
-    error::{EncodeError, PeerError},
+    error::{EncodeError, PeerError, Result},
     pipeline::{Stage, StageContext},
 };
 use bytes::Bytes;
@@ -163,7 +162,7 @@ fn explain(error: &serde_json::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Error;
+    use crate::error::Error;
     use serde::Deserialize;
     use std::collections::BTreeMap;
 

@@ -4,8 +4,7 @@
 //! are read as usual. The codec separates the frames.
 
 use crate::{
-    Result,
-    error::PeerError,
+    error::{PeerError, Result},
     pipeline::{Stage, StageContext},
 };
 use bytes::Bytes;
@@ -127,7 +126,7 @@ fn explain(error: &DecodeError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Error;
+    use crate::error::Error;
     use bytes::{Buf, BufMut, BytesMut};
     use prost::encoding::{self, DecodeContext, WireType};
 

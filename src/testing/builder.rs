@@ -3,11 +3,13 @@
 //! Invariant: a setting, its default and its range are the same for a loop and for a channel,
 //! because the builder of a channel contains the builder of its loop.
 
-use super::{EmbeddedChannel, EmbeddedLoop, ManualClock};
+use super::{embedded::EmbeddedChannel, embedded_loop::EmbeddedLoop};
 use crate::{
-    Result,
-    channel::{ChannelConfig, ChannelOptions, HANDSHAKE_TIMEOUT, check_handshake_timeout, filter::Filter},
-    pipeline::Pipeline,
+    channel::{
+        ChannelConfig, ChannelOptions, HANDSHAKE_TIMEOUT, Pipeline, check_handshake_timeout, filter::Filter,
+    },
+    clock::ManualClock,
+    error::Result,
 };
 use std::{fmt, time::Duration};
 

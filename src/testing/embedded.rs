@@ -4,8 +4,14 @@
 //! happens within a call of its methods, on the calling thread. Its time stands still until
 //! [`EmbeddedChannel::advance`].
 
-use super::{EmbeddedLoop, ManualClock, MemoryTransport, slot::EmbeddedSlot};
-use crate::{Channel, Error, Result, executor::Spawn, id::ChannelId, pipeline::Pipeline};
+use super::{embedded_loop::EmbeddedLoop, memory_transport::MemoryTransport, slot::EmbeddedSlot};
+use crate::{
+    channel::{Channel, Pipeline},
+    clock::ManualClock,
+    error::{Error, Result},
+    executor::Spawn,
+    id::ChannelId,
+};
 use bytes::Bytes;
 use std::{fmt, marker::PhantomData, time::Duration};
 

@@ -7,21 +7,21 @@
 //! identified by their ids.
 
 use super::{
-    ManualClock, MemoryTransport,
     mail_sender::{TestMail, TestMailSender},
+    memory_transport::MemoryTransport,
     slot::EmbeddedSlot,
 };
 use crate::{
-    Error, Result,
     channel::{
-        ChannelConfig, ChannelCore, ChannelShared, Due, LoopServices, Mail, OutboundBudget, TimerToken,
+        ChannelConfig, ChannelCore, ChannelShared, Due, LoopServices, Mail, OutboundBudget, Pipeline,
+        TimerToken,
         driver::{ChannelDriver, LoopIo, Next, Ready},
     },
-    clock::{END_OF_TIME, TimeSource, nanos},
+    clock::{END_OF_TIME, ManualClock, TimeSource, nanos},
+    error::{Error, Result},
     executor::{Executor, Spawn},
     id::{ChannelId, Key},
     log_throttle::LogThrottle,
-    pipeline::Pipeline,
     sync::{Inbox, loop_id, mailbox},
     timer::{Wheel, WheelBuilder},
     worker_pool::WorkerPool,

@@ -2,9 +2,9 @@
 
 use crate::{
     buffer::OutboundBuffer,
-    channel::{ChannelCore, ChannelOptions, IdleTimeouts, LoopServices},
+    channel::{ChannelCore, ChannelOptions, IdleTimeouts, LoopServices, Pipeline},
     id::{ChannelId, Key},
-    pipeline::{Codec, Context, Handler, Pipeline},
+    pipeline::{Codec, Context, Handler},
 };
 use bytes::Bytes;
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
@@ -20,11 +20,11 @@ impl Handler for Counts {
     type Read = Bytes;
     type Write = Bytes;
 
-    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> crate::Result {
+    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> crate::error::Result {
         Ok(())
     }
 
-    fn idle(&mut self, _: &mut Context<'_, Self>, _: crate::IdleEvent) -> crate::Result {
+    fn idle(&mut self, _: &mut Context<'_, Self>, _: crate::channel::IdleEvent) -> crate::error::Result {
         self.0.set(self.0.get() + 1);
         Ok(())
     }
@@ -37,11 +37,11 @@ impl Codec for Plain {
     type Read = Bytes;
     type Write = Bytes;
 
-    fn decode(&mut self, input: &mut Bytes) -> crate::Result<Option<Bytes>> {
+    fn decode(&mut self, input: &mut Bytes) -> crate::error::Result<Option<Bytes>> {
         Ok(Some(std::mem::take(input)))
     }
 
-    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> crate::Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> crate::error::Result {
         output.put_slice(&message);
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! The mail sender for handles of channels without sockets. Their loop drains the receiving end.
 
 use crate::{
-    Error,
     channel::{Delivery, Mail, MailSender},
     clock::TimeSource,
+    error::Error,
     id::Key,
     sync::{Mailbox, loop_id},
 };

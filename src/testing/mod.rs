@@ -19,4 +19,5 @@ pub use crate::clock::ManualClock;
 pub use builder::{EmbeddedChannelBuilder, EmbeddedLoopBuilder};
 pub use embedded::EmbeddedChannel;
 pub use embedded_loop::EmbeddedLoop;
+#[cfg(test)]
 pub(crate) use memory_transport::MemoryTransport;

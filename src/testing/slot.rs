@@ -1,6 +1,6 @@
 //! One channel of an embedded loop: the common channel driver over an in-memory transport.
 
-use super::MemoryTransport;
+use super::memory_transport::MemoryTransport;
 use crate::{
     channel::{
         ChannelCore,

@@ -1,7 +1,7 @@
 //! `TlsCertificate`: a certificate chain with its private key.
 
 use super::{pem, provider::provider};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer},
     sign::CertifiedKey,

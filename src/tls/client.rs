@@ -1,13 +1,20 @@
 //! `TlsClient`: the TLS settings of a client.
 
 use super::{
-    TlsCertificate, TlsRoots, TlsVersion,
-    endpoint::{TlsEndpoint, sealed::MakeFilter},
+    MakeFilter,
+    certificate::TlsCertificate,
+    endpoint::TlsEndpoint,
     filter::TlsFilter,
+    info::TlsVersion,
     provider::{provider, versions_from},
+    roots::TlsRoots,
     settings::{alpn, check_alpn},
 };
-use crate::{Error, Peer, Result, filter::Filter, worker_pool::WorkerPool};
+use crate::{
+    channel::{Peer, filter::Filter},
+    error::{Error, Result},
+    worker_pool::WorkerPool,
+};
 use rustls::{
     ClientConfig,
     client::{ResolvesClientCert, Resumption},

@@ -4,8 +4,8 @@
 
 use super::filter::TlsFilter;
 use crate::{
-    Result,
-    filter::{Filter, FilterContext, FilterState},
+    channel::filter::{Filter, FilterContext, FilterState},
+    error::Result,
 };
 
 /// The first bytes of a TLS connection: the type of a handshake record, and the major version.

@@ -1,8 +1,7 @@
 //! What can make a TLS filter: the settings of a server or of a client.
 
 use crate::{
-    Result,
-    filter::Filter,
+    error::Result,
     pipeline::{Context, Handler},
 };
 
@@ -11,8 +10,10 @@ use crate::{
 pub trait TlsEndpoint: sealed::MakeFilter {}
 
 pub(crate) mod sealed {
-    use super::{Filter, Result};
-    use crate::Peer;
+    use crate::{
+        channel::{Peer, filter::Filter},
+        error::Result,
+    };
 
     pub trait MakeFilter {
         /// Creates the filter of a connection to this peer.

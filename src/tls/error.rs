@@ -1,6 +1,6 @@
 //! Errors of TLS as errors of the crate.
 
-use crate::{Error, error::PeerError};
+use crate::error::{Error, PeerError};
 use std::fmt;
 
 /// The cause of a [`PeerError::Protocol`]: the peer speaks another protocol, for example HTTP

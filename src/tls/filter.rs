@@ -3,11 +3,10 @@
 //! Invariants: plaintext passes only after the handshake. All output of a call is appended before
 //! the call returns, so an alert precedes the close.
 
-use super::{TlsCertificates, TlsInfo, offload::Handshake, session::Session};
+use super::{info::TlsInfo, offload::Handshake, session::Session, tls_certificates::TlsCertificates};
 use crate::{
-    Error, Result,
-    error::PeerError,
-    filter::{Filter, FilterContext, FilterState},
+    channel::filter::{Filter, FilterContext, FilterState},
+    error::{Error, PeerError, Result},
     worker_pool::WorkerPool,
 };
 use rustls::{ClientConfig, ServerConfig, pki_types::ServerName};

@@ -1,6 +1,6 @@
 //! `HostName`: a DNS name of a server, or a wildcard.
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use rustls::pki_types::DnsName;
 use std::fmt;
 

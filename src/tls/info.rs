@@ -1,7 +1,10 @@
 //! `TlsInfo`: what a handshake has negotiated.
 
 use super::connection::Connection;
-use crate::{Context, Handler, Peer};
+use crate::{
+    channel::Peer,
+    pipeline::{Context, Handler},
+};
 use bytes::Bytes;
 use rustls::{HandshakeKind, ProtocolVersion};
 

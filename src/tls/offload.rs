@@ -7,8 +7,7 @@
 
 use super::session::Session;
 use crate::{
-    Error, Result,
-    error::caught,
+    error::{Error, Result, caught},
     worker_pool::{Work, WorkerPool},
 };
 use std::sync::{Arc, Mutex, PoisonError};

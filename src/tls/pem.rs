@@ -1,6 +1,6 @@
 //! Reading PEM files. Errors name the file and never show its contents.
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use std::{fmt, fs, path::Path};
 

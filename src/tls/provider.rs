@@ -1,6 +1,6 @@
 //! The cryptography that rustls uses.
 
-use super::TlsVersion;
+use super::info::TlsVersion;
 use rustls::{SupportedProtocolVersion, crypto::CryptoProvider, server::ProducesTickets, version};
 use std::sync::{Arc, OnceLock};
 

@@ -1,7 +1,7 @@
 //! `TlsRoots`: the certificate authorities that are trusted.
 
 use super::pem;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use rustls::{RootCertStore, pki_types::CertificateDer};
 use std::{fmt, path::Path, sync::Arc};
 

@@ -1,16 +1,24 @@
 //! `TlsServer`: the TLS settings of a server.
 
 use super::{
-    TlsCertificate, TlsCertificates, TlsRoots, TlsVersion,
+    MakeFilter,
+    certificate::TlsCertificate,
     detect::Detect,
-    endpoint::{TlsEndpoint, sealed::MakeFilter},
+    endpoint::TlsEndpoint,
     filter::TlsFilter,
     host_name::HostName,
+    info::TlsVersion,
     provider::{provider, versions_from},
+    roots::TlsRoots,
     settings::{alpn, check_alpn},
     tickets::Tickets,
+    tls_certificates::TlsCertificates,
 };
-use crate::{Error, Peer, Result, filter::Filter, worker_pool::WorkerPool};
+use crate::{
+    channel::{Peer, filter::Filter},
+    error::{Error, Result},
+    worker_pool::WorkerPool,
+};
 use rustls::{
     ServerConfig,
     server::{NoServerSessionStorage, WebPkiClientVerifier},

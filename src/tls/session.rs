@@ -3,12 +3,13 @@
 //! Invariant: a session is at one place, on the loop or with a worker. It does not know where.
 
 use super::{
-    TlsCertificates, TlsInfo,
     client_hello::{ALERT_RECORD, ClientHello, Look, is_close_notify, may_be_tls},
     connection::Connection,
     error::{NotTls, UnknownHost, failure},
+    info::TlsInfo,
+    tls_certificates::TlsCertificates,
 };
-use crate::{Error, Result, error::PeerError};
+use crate::error::{Error, PeerError, Result};
 use rustls::{ClientConfig, InvalidMessage, ProtocolVersion, ServerConfig, pki_types::ServerName};
 use std::sync::Arc;
 

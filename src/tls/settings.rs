@@ -1,6 +1,6 @@
 //! Settings that servers and clients share.
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// # Errors
 /// If a protocol name is out of range (RFC 7301, section 3.1).

@@ -4,7 +4,7 @@
 //! program.
 
 use super::provider::ticketer;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use rustls::server::ProducesTickets;
 use std::sync::{Arc, PoisonError, RwLock};
 

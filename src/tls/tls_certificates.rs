@@ -3,8 +3,8 @@
 //! Invariant: a handshake uses one certificate to its end; a replacement affects the handshakes
 //! that begin later. The lock of the table is held only to copy a pointer.
 
-use super::{TlsCertificate, host_name::HostName};
-use crate::Result;
+use super::{certificate::TlsCertificate, host_name::HostName};
+use crate::error::Result;
 use rustls::{
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
@@ -149,7 +149,7 @@ impl fmt::Debug for TlsCertificates {
 mod tests {
     use super::super::tests::certificates::certificate_for;
     use super::*;
-    use crate::Error;
+    use crate::error::Error;
 
     /// S-15.
     #[test]

@@ -4,8 +4,8 @@
 //! resolution does I/O.
 
 #[cfg(unix)]
-use super::UnixAddress;
-use crate::{Error, Result};
+use super::unix::UnixAddress;
+use crate::error::{Error, Result};
 use std::{
     fmt, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs},

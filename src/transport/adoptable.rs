@@ -2,9 +2,9 @@
 //!
 //! Invariant: an adopted socket is non-blocking.
 
-use super::{Address, Listener};
+use super::{address::Address, listener::Listener};
 #[cfg(unix)]
-use super::{UnixAddress, address::Resolve};
+use super::{address::Resolve, unix::UnixAddress};
 use crate::machine::refuse_in_simulation;
 use std::{fmt, io, net::SocketAddr};
 

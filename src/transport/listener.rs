@@ -2,7 +2,7 @@
 
 #[cfg(unix)]
 use super::unix::{self, UnixListener};
-use super::{Address, ListenerOptions, Stream, tcp};
+use super::{ListenerOptions, address::Address, stream::Stream, tcp};
 #[cfg(feature = "simulation")]
 use crate::machine::{
     self,

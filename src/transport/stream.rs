@@ -2,12 +2,12 @@
 
 #[cfg(unix)]
 use super::unix;
-use super::{Address, TcpOptions, tcp};
+use super::{TcpOptions, address::Address, tcp};
 #[cfg(any(unix, feature = "simulation"))]
-use crate::Error;
+use crate::error::Error;
 #[cfg(feature = "simulation")]
 use crate::machine::{self, simulated::SimulatedSocket};
-use crate::{Result, channel::driver::Transport};
+use crate::{channel::driver::Transport, error::Result};
 #[cfg(unix)]
 use mio::net::UnixStream;
 use mio::{event::Source, net::TcpStream};

@@ -1,7 +1,7 @@
 //! Opens TCP sockets, non-blocking from the start.
 
 use super::{ListenerOptions, TcpOptions};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::{io, net::SocketAddr};
 

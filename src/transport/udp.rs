@@ -7,9 +7,9 @@
 use super::options::socket_options::{
     IpVersion, check_buffer, check_hops, check_reuse_port, set_buffers, set_hops, set_reuse_port,
 };
+use crate::error::{Error, Result};
 #[cfg(feature = "simulation")]
 use crate::machine::simulated::{BindOptions, SimulatedSocket};
-use crate::{Error, Result};
 use mio::event::Source;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use socket2::SockRef;

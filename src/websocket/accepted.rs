@@ -1,7 +1,10 @@
 //! A connection whose handshake has succeeded.
 
 use super::{
-    WebSocketPipeline, WebSocketSettings, compression::Compression, connection::pipeline, role::Role,
+    compression::Compression,
+    connection::{WebSocketPipeline, pipeline},
+    role::Role,
+    settings::WebSocketSettings,
 };
 use crate::http::Response;
 use std::sync::Arc;

@@ -1,8 +1,11 @@
 //! What the handshake has decided for a connection.
 
-use super::{WebSocketCodec, WebSocketSettings, WebSocketStage, compression::Compression, role::Role};
+use super::{
+    compression::Compression, frame::WebSocketCodec, role::Role, settings::WebSocketSettings,
+    stage::WebSocketStage,
+};
 use crate::{
-    Pipeline,
+    channel::Pipeline,
     pipeline::{Framed, PipelineBuilder, Staged},
 };
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! How a peer has violated the WebSocket protocol.
 
-use super::CloseCode;
-use crate::{Error, error::PeerError};
+use super::message::CloseCode;
+use crate::error::{Error, PeerError};
 use std::fmt;
 
 /// How a peer has violated the WebSocket protocol, or a limit of this endpoint.

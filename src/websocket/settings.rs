@@ -1,6 +1,11 @@
 //! The limits and times of WebSocket connections.
 
-use crate::{Error, Result, clock::nanos, settings::settings, stage::PulseSettings};
+use crate::{
+    clock::nanos,
+    error::{Error, Result},
+    settings::settings,
+    stage::PulseSettings,
+};
 use std::time::Duration;
 
 settings! {

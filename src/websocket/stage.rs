@@ -4,10 +4,15 @@
 //! Pong waits outside of the outbound buffer; it is sent before any other message. A channel whose
 //! close handshake has begun closes at the latest after `close_timeout`.
 
-use super::{CloseCode, CloseFrame, Message, WebSocketError, WebSocketSettings, role::Role};
+use super::{
+    error::WebSocketError,
+    message::{CloseCode, CloseFrame, Message},
+    role::Role,
+    settings::WebSocketSettings,
+};
 use crate::{
-    Error, Result,
     clock::nanos,
+    error::{Error, Result},
     pipeline::{Stage, StageContext},
     stage::{Beat, Pulse, Traffic},
 };

@@ -1,6 +1,6 @@
 //! Connections without compression, in builds without the feature `deflate`.
 
-use super::WebSocketError;
+use super::error::WebSocketError;
 use bytes::Bytes;
 
 /// Refuses compressed messages, and compresses none.

@@ -1,7 +1,7 @@
 //! The settings of a worker pool, with their defaults and ranges.
 
 use super::WorkerPool;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::time::Duration;
 
 /// Settings of a [`WorkerPool`]. [`build`](WorkerPoolBuilder::build) reports invalid values.

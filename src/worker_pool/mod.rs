@@ -25,8 +25,7 @@ mod niceness;
 pub use builder::WorkerPoolBuilder;
 
 use crate::{
-    Error, Result,
-    error::{Resource, SendError, caught, drop_guarded},
+    error::{Error, Resource, Result, SendError, caught, drop_guarded},
     log_throttle::{PANICS, log_throttled, off_loop},
     machine::{self, Condvar},
 };

@@ -23,7 +23,7 @@ fn layers() -> Vec<Vec<String>> {
 }
 
 fn crate_imports() -> BTreeSet<Import> {
-    ImportGraph::read(&path("src/lib.rs")).imports()
+    ImportGraph::read(&path("src/lib.rs"), Source::parse).imports()
 }
 
 /// Returns the imports that do not point to a lower layer.

@@ -7,6 +7,7 @@ mod doc_links;
 mod guide;
 mod homonyms;
 mod import_graph;
+mod import_paths;
 mod imports;
 mod pipeline_errors;
 mod property_tests;

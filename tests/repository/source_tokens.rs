@@ -1,6 +1,6 @@
 //! A minimal tokenizer for Rust source, just sufficient to find imports.
 //!
-//! It drops comments, literals and items that are compiled for tests only.
+//! It drops comments and literals, and usually items that are compiled for tests only.
 
 use std::path::PathBuf;
 
@@ -13,15 +13,23 @@ pub(crate) struct Declared {
     pub(crate) path: Option<PathBuf>,
 }
 
-/// The contents of a source file, apart from tests.
+/// The contents of a source file.
 pub(crate) struct Source {
     pub(crate) tokens: Vec<Token>,
     pub(crate) modules: Vec<Declared>,
 }
 
 impl Source {
+    /// Parses a source file, apart from its tests.
     pub(crate) fn parse(text: &str) -> Self {
-        let mut tokens = without_tests(tokenize(text));
+        Self::new(without_tests(tokenize(text)))
+    }
+
+    pub(crate) fn parse_with_tests(text: &str) -> Self {
+        Self::new(tokenize(text))
+    }
+
+    fn new(mut tokens: Vec<Token>) -> Self {
         let mut modules = Vec::new();
         for at in 0..tokens.len() {
             if tokens[at] == "mod" && tokens.get(at + 2).is_some_and(|end| end == ";") {
@@ -159,7 +167,7 @@ fn is_for_tests(attribute: &[Token]) -> bool {
 }
 
 /// Returns the number of tokens of a bracketed group, including both brackets.
-fn group_length(tokens: &[Token]) -> usize {
+pub(crate) fn group_length(tokens: &[Token]) -> usize {
     let mut depth = 0;
     for (at, token) in tokens.iter().enumerate() {
         match token.as_str() {

@@ -4,13 +4,13 @@
 //! gets the channel before. Every call completes once. Its steps may run on any thread, and none
 //! runs under the lock. The completions of the steps keep the call alive, and each of them ends.
 
-use super::{ChannelPool, PooledChannel, service::PoolService};
+use super::{ChannelPool, pooled::PooledChannel, service::PoolService};
 use crate::{
-    Completer, Completion, Error, Result,
     channel::ScheduledTask,
     clock::nanos,
+    error::{Error, Result},
     http::{Call, Message, NotSent, Request, Response},
-    sync::{Unwanted, cancellable_of_all},
+    sync::{Completer, Completion, Unwanted, cancellable_of_all},
 };
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},

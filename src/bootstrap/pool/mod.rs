@@ -21,7 +21,10 @@ pub use pooled::PooledChannel;
 
 use super::client::{Call, ClientBootstrap, first_address};
 use crate::{
-    Channel, Completion, Error, Peer, Result, event_loop::Connecting, pipeline::IntoPipeline,
+    channel::{Channel, IntoPipeline, Peer},
+    error::{Error, Result},
+    event_loop::Connecting,
+    sync::Completion,
     transport::ToAddress,
 };
 use service::{PoolHooks, PoolService};

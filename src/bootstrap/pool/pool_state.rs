@@ -8,8 +8,8 @@
 
 use super::PoolOrder;
 use crate::{
-    Channel, Error, Result,
-    channel::{Reuse, ScheduledTask},
+    channel::{Channel, Reuse, ScheduledTask},
+    error::{Error, Result},
     id::ChannelId,
     lookup::LookupMap,
 };

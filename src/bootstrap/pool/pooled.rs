@@ -2,7 +2,10 @@
 //!
 //! Invariant: the channel is returned or discarded exactly once. Works on any thread.
 
-use crate::{Channel, Error, Result};
+use crate::{
+    channel::Channel,
+    error::{Error, Result},
+};
 use std::{fmt, ops::Deref, sync::Arc};
 
 /// A channel that was acquired from a [`ChannelPool`](super::ChannelPool). Dropping it returns the

@@ -7,17 +7,17 @@
 //! is therefore a loop, not a recursion. Works on any thread.
 
 use super::{
-    AcquireTimeout, PoolOrder, PooledChannel,
+    AcquireTimeout, PoolOrder,
     pool_state::{Acquired, Handed, PoolState, Release, Waiter},
-    pooled::PoolOwner,
+    pooled::{PoolOwner, PooledChannel},
 };
 use crate::{
-    Channel, Completion, Error, EventLoop, EventLoopGroup, Result,
-    channel::{ChannelShared, Reuse},
-    error::{Resource, caught},
-    event_loop::{Attempt, ConnectCallback},
+    channel::{Channel, ChannelShared, Reuse},
+    error::{Error, Resource, Result, caught},
+    event_loop::{Attempt, ConnectCallback, EventLoop},
+    group::EventLoopGroup,
     log_throttle::{PANICS, log_throttled, off_loop},
-    sync::{Completer, Unwanted, cancellable_of_all},
+    sync::{Completer, Completion, Unwanted, cancellable_of_all},
 };
 use log::Level;
 use std::{

@@ -5,7 +5,7 @@
 //! bound. Pure except for the random numbers, which are an argument; has no timer and reads no
 //! clock.
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::time::Duration;
 
 /// Exponential backoff with full jitter: the delays between the connection attempts of a client.

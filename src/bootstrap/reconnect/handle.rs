@@ -4,7 +4,12 @@
 //! Any thread may call everything here.
 
 use super::reconnect_state::{ReconnectPhase, ReconnectState};
-use crate::{Channel, Completion, Error, EventLoop, sync::completion};
+use crate::{
+    channel::Channel,
+    error::Error,
+    event_loop::EventLoop,
+    sync::{Completion, completion},
+};
 use std::{fmt, sync::Arc};
 
 /// A handle to a client that reconnects. The client continues without the handle, as long as its

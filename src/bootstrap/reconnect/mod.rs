@@ -20,10 +20,9 @@ pub use handle::ReconnectingChannel;
 
 use super::client::{Call, ClientBootstrap};
 use crate::{
-    Channel, Error, Peer, Result,
-    error::Resource,
+    channel::{Channel, IntoPipeline, Peer},
+    error::{Error, Resource, Result},
     event_loop::Connecting,
-    pipeline::IntoPipeline,
     transport::{Address, ToAddress},
 };
 use reconnect_state::{Attempting, ReconnectState};

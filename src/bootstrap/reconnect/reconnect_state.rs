@@ -11,10 +11,9 @@ use super::{
     backoff::{Backoff, Retries},
 };
 use crate::{
-    Channel, Error, EventLoop,
-    channel::{ChannelShared, ScheduledTask},
-    error::caught,
-    event_loop::{Attempt, ConnectCallback},
+    channel::{Channel, ChannelShared, ScheduledTask},
+    error::{Error, caught},
+    event_loop::{Attempt, ConnectCallback, EventLoop},
     log_throttle::{PANICS, log_throttled, off_loop},
     sync::{Completer, Waiters},
     transport::Address,

@@ -1,6 +1,6 @@
 //! A finished pipeline whose message type is erased.
 
-use super::{ErasedPipeline, PipelineSettings};
+use super::{ErasedPipeline, pipeline_settings::PipelineSettings};
 use std::fmt;
 
 /// A [`Pipeline`] whose message type is erased, from [`Pipeline::into_any`].

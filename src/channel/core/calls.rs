@@ -3,11 +3,10 @@
 //! Invariants: a callback is never called from within another one. An error or a panic in a
 //! callback reaches the handler's `error` at most once and closes this channel only.
 
-use super::{ChannelCore, ChannelState, ErasedPipeline, LoopServices, Pending, life::AT_ONCE};
+use super::{ChannelCore, ChannelState, ErasedPipeline, life::AT_ONCE, services::LoopServices};
 use crate::{
-    Error, Result,
-    channel::{close_cause::CloseCause, event::Event},
-    error::{Resource, panic_message},
+    channel::{Pending, close_cause::CloseCause, event::Event},
+    error::{Error, Resource, Result, panic_message},
     log_throttle::{LogTopic, PANICS, STUCK, log_throttled},
 };
 use log::Level;

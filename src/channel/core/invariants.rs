@@ -3,8 +3,8 @@
 //! A sleeping loop has done all its work. So each channel waits for an event of its socket, a timer
 //! or mail.
 
-use super::{ChannelState, Memory, Pending, ReadDemand, Readiness};
-use crate::channel::shaping::Direction;
+use super::{ChannelState, ReadDemand, status::Memory};
+use crate::channel::{Pending, Readiness, shaping::Direction};
 
 /// Requests that the loop has to handle before it sleeps.
 const REQUESTS: Pending = Pending::LISTED

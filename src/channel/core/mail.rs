@@ -3,9 +3,9 @@
 //! Invariant: a message that arrives after the channel has closed or its output has ended is
 //! dropped without an error.
 
-use super::{ChannelCore, LoopServices};
+use super::{ChannelCore, services::LoopServices};
 use crate::{
-    channel::{close_cause::CloseCause, event::Event, filter::Resume, handle::Mail},
+    channel::{Mail, close_cause::CloseCause, event::Event, filter::Resume},
     error::drop_guarded,
 };
 

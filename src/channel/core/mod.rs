@@ -48,24 +48,24 @@ pub(crate) use services::{IoTime, LoopServices};
 pub(crate) use status::{InputHalf, Pending, ReadDemand, Readiness};
 
 use super::{
+    ChannelShared, ChannelStats, DecodePass, Establish, PipelineTypes,
     config::ChannelConfig,
     event::Event,
     extras::Extras,
-    handle::{ChannelShared, ChannelStats, PipelineTypes},
     shared_message::{EncodingMemo, SharedMessage},
 };
 use crate::{
-    Result,
     clock::TimeSource,
+    error::Result,
     id::{ChannelId, Key},
     sync::TypeName,
 };
 use bytes::Bytes;
 use inbound::Inbound;
-use links::{DecodePass, Establish};
+
 use outbound::Outbound;
 use packed_address::PackedAddress;
-use status::{Memory, Status};
+use status::Status;
 use std::{any::Any, cell::OnceCell, net::SocketAddr, ops::ControlFlow, sync::Arc};
 use timing::Timing;
 

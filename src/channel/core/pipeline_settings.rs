@@ -1,10 +1,6 @@
 //! The settings that a pipeline brings to its channel.
 
-use crate::channel::{
-    extras::Extras,
-    shaping::TrafficShaping,
-    watch::{IdleTimeouts, TimeLimits},
-};
+use crate::channel::{IdleTimeouts, TimeLimits, extras::Extras, shaping::TrafficShaping};
 
 /// The settings made with the methods of [`Pipeline`](crate::Pipeline), besides the links.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! The reports of a channel to its wire log.
 
 use super::ChannelState;
-use crate::channel::{event::Event, extras::WireLog, watch::IdleEvent};
+use crate::channel::{IdleEvent, WireLog, event::Event};
 use std::{fmt, io::IoSlice};
 
 impl ChannelState {

@@ -7,8 +7,9 @@
 //! Invariant: kept bytes are decoded before new ones, and each byte once.
 
 use super::{
-    LoopIo, Transport,
+    loop_io::LoopIo,
     read::{Read, batch},
+    transport::Transport,
     writing,
 };
 use crate::{

@@ -6,10 +6,10 @@
 //!
 //! Invariant: the memory of the input does not grow, because the transport is only peeked at.
 
-use super::{LoopIo, Transport};
+use super::{loop_io::LoopIo, transport::Transport};
 use crate::{
-    Error,
-    channel::{CloseCause, core::ChannelCore},
+    channel::{close_cause::CloseCause, core::ChannelCore},
+    error::Error,
 };
 use std::io::ErrorKind;
 

@@ -4,10 +4,13 @@
 //! that is closing is still read, and so is that of a lingering socket. A turn reads a bounded
 //! amount.
 
-use super::{ChannelDriver, LoopIo, Transport};
+use super::{ChannelDriver, loop_io::LoopIo, transport::Transport};
 use crate::{
-    Error,
-    channel::core::{ChannelCore, InputHalf, Readiness},
+    channel::{
+        Readiness,
+        core::{ChannelCore, InputHalf},
+    },
+    error::Error,
 };
 use std::io::{self, ErrorKind};
 

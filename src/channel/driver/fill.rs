@@ -1,15 +1,13 @@
 //! One read of the transport.
 
 use super::{
-    LoopIo, Transport,
     deliver::{Front, deliver},
+    loop_io::LoopIo,
     read::Read,
+    transport::Transport,
 };
 use crate::{
-    channel::{
-        core::{ChannelCore, Readiness},
-        shaping::Direction,
-    },
+    channel::{Readiness, core::ChannelCore, shaping::Direction},
     metrics::Metrics,
 };
 use std::io::{self, ErrorKind};

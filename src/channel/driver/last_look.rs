@@ -13,8 +13,8 @@
 //! A socket reports an error once, to a peek too, and then looks like one whose stream has ended.
 //! So an error that the check finds is kept, and the next read returns it.
 
-use super::{ChannelDriver, LoopIo, Next, Transport};
-use crate::channel::{core::Readiness, shaping::Direction, timers::ChannelTimer};
+use super::{ChannelDriver, Next, loop_io::LoopIo, transport::Transport};
+use crate::channel::{ChannelTimer, Readiness, shaping::Direction};
 use std::io::ErrorKind;
 
 impl<T: Transport> ChannelDriver<T> {

@@ -7,7 +7,7 @@
 //! carried-over list at most once per driver, which keeps a flag for that. Owned by the loop, or by
 //! the loop of the test kit; runs on its thread.
 
-use crate::{buffer::ReceiveBuffers, channel::core::LoopServices, id::Key, metrics::Metrics};
+use crate::{buffer::ReceiveBuffers, channel::LoopServices, id::Key, metrics::Metrics};
 use crossbeam_utils::CachePadded;
 use std::{collections::VecDeque, sync::Arc};
 

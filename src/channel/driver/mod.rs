@@ -67,9 +67,10 @@ pub(crate) use loop_io::{HANDSHAKES_PER_TURN, LoopIo};
 pub(crate) use ready::Ready;
 pub(crate) use transport::Transport;
 
+use super::{LoopServices, Pending, Readiness};
 use crate::{
-    Error,
-    channel::core::{Action, ChannelCore, LoopServices, Pending, ReadDemand, Readiness},
+    channel::core::{Action, ChannelCore, ReadDemand},
+    error::Error,
 };
 
 /// A channel core and the transport that carries its bytes.

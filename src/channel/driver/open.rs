@@ -13,20 +13,23 @@
 //! this module.
 
 use super::{
-    ChannelDriver, LoopIo, Next, Transport,
+    ChannelDriver, Next,
     deliver::{Front, deliver, deliver_grown},
     fill::{fill, note_bytes},
+    loop_io::LoopIo,
     read::Read,
     seal::fail,
+    transport::Transport,
     writing,
 };
 use crate::{
-    Result,
     buffer::RECEIVE_SIZE,
     channel::{
-        core::{ChannelCore, Readiness},
+        Readiness,
+        core::ChannelCore,
         filter::{Opened, Resume},
     },
+    error::Result,
 };
 
 impl<T: Transport> ChannelDriver<T> {

@@ -20,13 +20,12 @@
 //! when its share of the turn is used up. The last case is recorded in `MAYBE_READABLE`, because no
 //! further event announces the remaining input. Kept bytes are decoded before new ones are read.
 
-use super::{ChannelDriver, LoopIo, Next, Transport, deliver, departure, fill, open, read::Read};
+use super::{
+    ChannelDriver, Next, deliver, departure, fill, loop_io::LoopIo, open, read::Read, transport::Transport,
+};
 use crate::{
-    Error,
-    channel::{
-        core::{ChannelCore, Pending, Readiness},
-        shaping::Direction,
-    },
+    channel::{Pending, Readiness, core::ChannelCore, shaping::Direction},
+    error::Error,
 };
 
 impl<T: Transport> ChannelDriver<T> {

@@ -2,10 +2,10 @@
 //!
 //! Invariant: a channel without filters does not use this module.
 
-use super::{ChannelDriver, LoopIo, Transport};
+use super::{ChannelDriver, loop_io::LoopIo, transport::Transport};
 use crate::{
-    Error,
-    channel::core::{ChannelCore, LoopServices},
+    channel::{LoopServices, core::ChannelCore},
+    error::Error,
     metrics::Metrics,
 };
 use std::io;

@@ -9,14 +9,11 @@
 //! when its share of the turn is used up, which puts the channel into the attention list. After
 //! `WouldBlock` no write is tried until an event reports that the transport is writable.
 
-use super::{ChannelDriver, LoopIo, Transport, seal};
+use super::{ChannelDriver, loop_io::LoopIo, seal, transport::Transport};
 use crate::{
-    Error,
     buffer::OutboundBuffer,
-    channel::{
-        core::{ChannelCore, LoopServices, Pending, Readiness},
-        shaping::Direction,
-    },
+    channel::{LoopServices, Pending, Readiness, core::ChannelCore, shaping::Direction},
+    error::Error,
     metrics::Metrics,
 };
 use std::io::{self, ErrorKind, IoSlice};

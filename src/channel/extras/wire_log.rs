@@ -4,7 +4,7 @@
 //! log's level nothing is formatted or copied. Runs on the channel's loop, and takes as long as the
 //! program's logger.
 
-use super::LogLevel;
+use super::log_level::LogLevel;
 use crate::id::ChannelId;
 use pretty_hex::{HexConfig, PrettyHex};
 use std::{borrow::Cow, fmt};

@@ -1,7 +1,7 @@
 //! Wakes the filters of a channel from any thread.
 
 use crate::{
-    channel::handle::{Mail, MailSender},
+    channel::{Mail, handle::MailSender},
     id::Key,
 };
 use std::{fmt, sync::Arc};

@@ -1,9 +1,13 @@
 //! A filter without a channel, for tests of one filter.
 
-use super::{Filter, FilterContext, FilterState, filter_trait::Surroundings};
+use super::{
+    FilterContext,
+    filter_state::FilterState,
+    filter_trait::{Filter, Surroundings},
+};
 use crate::{
-    Result,
     channel::{LoopServices, peer::Peer},
+    error::Result,
     id::Key,
 };
 

@@ -43,5 +43,3 @@ pub(crate) use filters::{Filters, Lent, MAX_KEPT, Resume};
 #[cfg(all(test, feature = "tls"))]
 pub(crate) use harness::FilterHarness;
 pub(crate) use opened::Opened;
-#[cfg(test)]
-pub(crate) use sealed::SEALED_AHEAD;

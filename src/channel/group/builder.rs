@@ -3,7 +3,7 @@
 //! Invariant: every setting of a group is within its range.
 
 use super::{ChannelGroup, waiting::WaitingDeliveries};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::{fmt, marker::PhantomData};
 
 /// The default of `max_waiting`. Loops that keep up have far fewer broadcasts waiting. Besides the

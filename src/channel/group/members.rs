@@ -5,7 +5,10 @@
 //! until it changes. Pure: the group locks it.
 
 use crate::{
-    channel::handle::{Channel, MailSender, PartReservations, SizeHint},
+    channel::{
+        Channel, SizeHint,
+        handle::{MailSender, PartReservations},
+    },
     id::{ChannelId, Key},
     lookup::LookupMap,
 };

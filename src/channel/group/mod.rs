@@ -26,9 +26,10 @@ pub use report::Broadcast;
 #[cfg(test)]
 pub(crate) use shared_broadcast::TestGroup;
 
+use super::Channel;
 use crate::{
-    SendError,
-    channel::handle::{Channel, LeaveAtClose, PartReservations},
+    channel::handle::{LeaveAtClose, PartReservations},
+    error::SendError,
     id::ChannelId,
     sync::{Completer, Completion, completion_of_all},
 };
@@ -397,7 +398,12 @@ impl<M> fmt::Debug for ChannelGroup<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Context, Handler, Pipeline, codec::RawBytes, testing::EmbeddedChannel};
+    use crate::{
+        channel::Pipeline,
+        codec::RawBytes,
+        pipeline::{Context, Handler},
+        testing::EmbeddedChannel,
+    };
     use bytes::Bytes;
 
     struct Quiet;
@@ -406,7 +412,7 @@ mod tests {
         type Read = Bytes;
         type Write = Bytes;
 
-        fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> crate::Result {
+        fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> crate::error::Result {
             Ok(())
         }
     }

@@ -6,7 +6,7 @@
 
 use super::waiting::WaitingDeliveries;
 use crate::{
-    channel::handle::BroadcastReport,
+    channel::BroadcastReport,
     sync::{Completer, Completion, completion_of_all},
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -13,13 +13,18 @@
 //! Invariants: a loop gets one [`Delivery`] of a broadcast. A message is encoded once for all
 //! channels that encode alike. Shared by the loops of the members.
 
-use super::{Broadcast, members::Part, report::Progress, waiting::WaitingDeliveries};
+use super::{
+    members::Part,
+    report::{Broadcast, Progress},
+    waiting::WaitingDeliveries,
+};
 use crate::{
-    Error, Result, SendError,
     channel::{
-        handle::{BroadcastReport, Delivery, ErasedBroadcast, PartReservations},
+        BroadcastReport, Delivery,
+        handle::{ErasedBroadcast, PartReservations},
         shared_message::{Encoder, Encoding, SharedMessage},
     },
+    error::{Error, Result, SendError},
     id::ChannelId,
 };
 use std::{
@@ -130,7 +135,7 @@ impl<M: Clone + Send + Sync + 'static> ErasedBroadcast for SharedBroadcast<M> {
 
 #[cfg(test)]
 use crate::{
-    channel::handle::{Channel, MemberReservation},
+    channel::{Channel, handle::MemberReservation},
     id::Key,
 };
 #[cfg(test)]

@@ -3,7 +3,10 @@
 //! Invariants: there are never more broadcasts than their limit, and never more deliveries than
 //! their limit and one broadcast. Shared by the broadcasters and the loops.
 
-use crate::{Error, Result, error::Resource, sync::Permits};
+use crate::{
+    error::{Error, Resource, Result},
+    sync::Permits,
+};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[derive(Debug)]

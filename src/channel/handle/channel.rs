@@ -13,9 +13,8 @@ use super::{
     write_permit::WritePermit,
 };
 use crate::{
-    Error, Result,
-    channel::{CloseCause, confirmation::Confirmation, exchanges::Reuse},
-    error::SendError,
+    channel::{close_cause::CloseCause, confirmation::Confirmation, exchanges::Reuse},
+    error::{Error, Result, SendError},
     id::ChannelId,
     sync::{Completion, ReservedWeight},
 };

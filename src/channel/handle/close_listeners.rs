@@ -8,7 +8,7 @@
 //! thread may add one.
 
 use crate::{
-    channel::CloseCause,
+    channel::close_cause::CloseCause,
     id::ChannelId,
     sync::{Completer, Completion, Locked, Waiters, completion},
 };

@@ -6,9 +6,8 @@
 
 use super::{broadcast_report::BroadcastReport, reservation::MemberReservation};
 use crate::{
-    Error,
     channel::shared_message::{EncodingMemo, SharedMessage},
-    error::caught,
+    error::{Error, caught},
     id::Key,
     log_throttle::{BROADCASTS, LogAt, LogThrottle, log_throttled},
     lookup::LookupSet,

@@ -4,10 +4,7 @@
 //! (or the embedded test loop) implements. So this layer names nothing above it.
 
 use crate::{
-    channel::{
-        confirmation::Confirmation,
-        timers::{HandleTask, TaskKey},
-    },
+    channel::{HandleTask, TaskKey, confirmation::Confirmation},
     sync::ReservedWeight,
 };
 use std::any::Any;

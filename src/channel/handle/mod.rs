@@ -24,7 +24,7 @@ pub(in crate::channel) use reservation::MemberReservation;
 pub(crate) use shared::{ChannelShared, TaskPermit};
 pub use stats::ChannelStats;
 
-use crate::{Error, clock::TimeSource, id::Key};
+use crate::{clock::TimeSource, error::Error, id::Key};
 use std::any::Any;
 
 /// Sends mail to a loop, from any thread.

@@ -10,10 +10,9 @@ use super::{
     write_permit::{Grant, WritePermit},
 };
 use crate::{
-    Error, Result,
     buffer::{ENTRY_OVERHEAD, WaterMark},
     channel::config::{ChannelConfig, Overflow},
-    error::Resource,
+    error::{Error, Resource, Result},
     sync::{
         Awaited, Completer, Completion, Locked, MessageWeight, ReservedWeight, Waiters, WriteGauge,
         completion,
@@ -228,7 +227,7 @@ pub(crate) const MAX_UNCONFIRMED: usize = 65_536;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::ChannelOptions;
+    use crate::channel::config::ChannelOptions;
 
     fn producers() -> Producers {
         let config = ChannelOptions::new().build().expect("the defaults are valid");

@@ -8,7 +8,7 @@
 //! queued for the channel but for its loop, so its reservations travel with it.
 
 use super::{mail::Mail, shared::ChannelShared};
-use crate::{Result, sync::ReservedWeight};
+use crate::{error::Result, sync::ReservedWeight};
 use std::{ops::Deref, sync::Arc};
 
 /// The reserved weight of a message that is not queued yet.
@@ -43,7 +43,7 @@ impl<S: Deref<Target = ChannelShared>> Reservation<S> {
 #[cfg(test)]
 impl MemberReservation {
     /// Reserves this weight.
-    pub(in crate::channel) fn of<M>(channel: &super::Channel<M>, weight: u32) -> Self {
+    pub(in crate::channel) fn of<M>(channel: &super::channel::Channel<M>, weight: u32) -> Self {
         let size = weight as usize - crate::buffer::ENTRY_OVERHEAD;
         Reservation::new(channel.shared_arc(), Some(size), true).expect("a permit").0
     }
@@ -73,14 +73,13 @@ fn give_back(shared: &ChannelShared, reserved: ReservedWeight) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Channel, Delivery, MailSender, SizeHint};
+    use super::super::{MailSender, channel::Channel, delivery::Delivery, pipeline_types::SizeHint};
     use super::*;
     use crate::{
-        Error,
         buffer::WaterMark,
-        channel::ChannelOptions,
+        channel::config::ChannelOptions,
         clock::TimeSource,
-        error::Resource,
+        error::{Error, Resource},
         id::{ChannelId, Key},
     };
     use std::sync::{

@@ -10,10 +10,9 @@ use super::{
     producers::Producers,
 };
 use crate::{
-    Error, Result,
     buffer::WaterMark,
-    channel::{CloseCause, config::ChannelConfig, exchanges::Exchanges},
-    error::Resource,
+    channel::{close_cause::CloseCause, config::ChannelConfig, exchanges::Exchanges},
+    error::{Error, Resource, Result},
     id::ChannelId,
     sync::{HeldInput, Permits},
 };

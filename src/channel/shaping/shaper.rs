@@ -5,9 +5,9 @@
 //! used are returned, also when the channel ends (`Drop`). Whether the program wants to read does
 //! not matter here. Runs on the channel's loop. Owns neither heap nor clock.
 
-use super::{SharedTraffic, TrafficShaping, bucket::Bucket, direction::Direction};
+use super::{TrafficShaping, bucket::Bucket, direction::Direction, shared::SharedTraffic};
 use crate::{
-    channel::timers::{ChannelTimer, Due, DueQueue, TimerToken},
+    channel::{ChannelTimer, Due, DueQueue, TimerToken},
     id::Key,
     timer::QueueKey,
 };

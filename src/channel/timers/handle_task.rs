@@ -2,8 +2,15 @@
 //!
 //! Invariant: the state that the handle and the loop share ends once. Any thread.
 
-use super::{Periodic, Repeat, TaskKey, TaskTime};
-use crate::{Error, Result, sync::Random};
+use super::{
+    periodic::{Periodic, Repeat},
+    task_key::TaskKey,
+    task_time::TaskTime,
+};
+use crate::{
+    error::{Error, Result},
+    sync::Random,
+};
 use std::{any::Any, sync::Arc};
 
 /// The state of a task that its handle and the loop share.

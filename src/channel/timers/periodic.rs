@@ -4,7 +4,11 @@
 //! The jitter of one run does not move the next. Random numbers are an argument. Times are in
 //! nanoseconds.
 
-use crate::{Error, Result, clock::nanos, sync::Random};
+use crate::{
+    clock::nanos,
+    error::{Error, Result},
+    sync::Random,
+};
 use std::time::Duration;
 
 /// The treatment of runs of a fixed-rate task whose time passed while the loop was busy.

@@ -7,8 +7,7 @@
 
 use super::scheduled_task::NEVER;
 use crate::{
-    Error,
-    error::drop_guarded,
+    error::{Error, drop_guarded},
     sync::{Completer, Completion, completion},
 };
 use std::sync::{

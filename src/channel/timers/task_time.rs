@@ -1,6 +1,6 @@
 //! When a task of a channel runs.
 
-use super::Delay;
+use super::delay::Delay;
 use crate::clock::nanos;
 
 /// The time of a task: at a deadline, or in the tick of the wheel after it.

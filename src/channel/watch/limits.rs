@@ -10,7 +10,10 @@
 //! on the channel's loop.
 
 use super::idle::Traffic;
-use crate::{Error, clock::nanos, error::PeerError};
+use crate::{
+    clock::nanos,
+    error::{Error, PeerError},
+};
 use std::time::Duration;
 
 /// Time limits that close a slow channel. Each limit is off until it is set.

@@ -20,8 +20,8 @@ pub use idle::{IdleEvent, IdleState, IdleTimeouts};
 pub use limits::TimeLimits;
 pub(in crate::channel) use limits::{Limits, Reached};
 
+use super::{ChannelTimer, TimerToken};
 use crate::{
-    channel::timers::{ChannelTimer, TimerToken},
     id::Key,
     sync::Random,
     timer::{Wheel, WheelKey},

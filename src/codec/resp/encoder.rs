@@ -9,7 +9,10 @@ use super::{
     role::Role,
     value::RespValue,
 };
-use crate::{Result, buffer::OutboundBuffer, error::EncodeError};
+use crate::{
+    buffer::OutboundBuffer,
+    error::{EncodeError, Result},
+};
 use bytes::Bytes;
 use memchr::memchr2;
 use std::vec;

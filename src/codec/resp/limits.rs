@@ -1,6 +1,6 @@
 //! `RespLimits`: the largest strings, counts and depth of a message.
 
-use crate::{Result, settings::settings};
+use crate::{error::Result, settings::settings};
 
 settings! {
     /// The limits of a [`Resp`](super::Resp), for reading and writing.

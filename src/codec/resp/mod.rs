@@ -23,9 +23,8 @@ pub use limits::RespLimits;
 pub use value::RespValue;
 
 use crate::{
-    Result,
     buffer::OutboundBuffer,
-    error::PeerError,
+    error::{PeerError, Result},
     pipeline::{Codec, combine},
 };
 use bytes::{Buf, Bytes};

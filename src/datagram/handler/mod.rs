@@ -7,7 +7,7 @@ pub use context::{AnyDatagramHandler, DatagramContext};
 pub(super) use context::{DatagramCommand, RemoteDatagramTask};
 
 use crate::{
-    Error, Result,
+    error::{Error, Result},
     log_throttle::{BROKEN, log_throttled},
 };
 use bytes::Bytes;

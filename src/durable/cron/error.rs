@@ -1,6 +1,6 @@
 //! `CronError`: why an expression or a zone is refused.
 
-use super::CronField;
+use super::field::CronField;
 use std::fmt;
 
 /// The longest expression, in bytes.

@@ -1,7 +1,8 @@
 //! `Cron`: an expression with its time zone.
 
 use super::{
-    CronError, error, parse,
+    error::{self, CronError},
+    parse,
     schedule::CronSchedule,
     zone::{MAX_NAME, Zone},
 };

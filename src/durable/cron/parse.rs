@@ -1,9 +1,9 @@
 //! From the text of an expression to a `CronSchedule`.
 
 use super::{
-    CronError, CronField,
     days::{Days, DaysOfMonth, DaysOfWeek},
-    error::MAX_LENGTH,
+    error::{CronError, MAX_LENGTH},
+    field::CronField,
     schedule::CronSchedule,
     values::Values,
 };

@@ -1,6 +1,6 @@
 //! The instants at which an expression runs.
 
-use super::Cron;
+use super::expression::Cron;
 
 /// 1 January of the year 1. Runs start there.
 const EARLIEST_SECOND: i64 = -62_135_596_800;

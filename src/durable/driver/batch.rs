@@ -3,13 +3,13 @@
 //! Invariant: each change has a reply. The engine receives the outcomes in the order of the
 //! changes.
 
-use crate::Error;
 use crate::durable::{
     engine::{EngineInbox, EngineMessage, Purpose},
     metrics::Metrics,
     request::StoreReply,
     store::{Change, Outcome},
 };
+use crate::error::Error;
 
 #[derive(Default)]
 pub(super) struct CommitBatch {

@@ -12,7 +12,7 @@ use crate::durable::{
     topic::{Answering, TopicHandler},
     unix_millis::present_millis,
 };
-use crate::{Error, EventLoop, channel::ScheduledTask, clock::nanos, sync::Completer};
+use crate::{channel::ScheduledTask, clock::nanos, error::Error, event_loop::EventLoop, sync::Completer};
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,

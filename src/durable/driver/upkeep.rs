@@ -1,6 +1,6 @@
 //! What the thread of the store does for whole topics: pauses, and changes of many dead letters.
 
-use super::{Writer, paused};
+use super::{kept_topic::paused, writer::Writer};
 use crate::{
     durable::{
         dead_work::{DeadAction, DeadWork},

@@ -20,9 +20,8 @@ use crate::durable::{
     timer_clock::TimerClock,
 };
 use crate::{
-    Error,
     clock::nanos,
-    error::panic_message,
+    error::{Error, panic_message},
     machine,
     sync::{Completer, ReceiveError, Receiver, loop_id},
 };

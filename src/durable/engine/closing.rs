@@ -1,7 +1,7 @@
 //! The end of an engine.
 
-use super::{Engine, EngineStep, Now, State};
-use crate::Error;
+use super::{Engine, Now, State, message::EngineStep};
+use crate::error::Error;
 
 impl Engine {
     pub(super) fn stop(&mut self, error: Option<Error>, now: Now, steps: &mut Vec<EngineStep>) {

@@ -1,12 +1,15 @@
 //! The commands of a program: cancel, move, run.
 
-use super::{Asked, Engine, EngineStep, Now, Purpose, State, TimerCommand};
+use super::{
+    Engine, Now, State,
+    message::{Asked, EngineStep, Purpose, TimerCommand},
+};
 use crate::{
-    Error,
     durable::{
-        TimerId,
+        id::TimerId,
         store::{Change, Outcome},
     },
+    error::Error,
 };
 
 impl Engine {

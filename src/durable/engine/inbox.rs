@@ -4,7 +4,7 @@
 //! take them. Any thread puts messages in; the loop takes them in their order. Stored timers take
 //! at most `max_bytes`. Others are dropped, and a message behind them makes the engine load again.
 
-use super::EngineMessage;
+use super::message::EngineMessage;
 use std::{
     collections::VecDeque,
     sync::{
@@ -124,7 +124,7 @@ impl EngineInbox {
 mod tests {
     use super::*;
     use crate::durable::{
-        TimerId,
+        id::TimerId,
         store::{Begun, DueKey, TimerRow},
     };
     use std::sync::{Arc, atomic::AtomicU32};

@@ -6,7 +6,7 @@
 //! they are loaded again when their time comes.
 
 use crate::durable::{
-    TimerId,
+    id::TimerId,
     store::{DueKey, LoadRange, Loaded, TimerRow, TopicSet},
 };
 use std::collections::BTreeMap;

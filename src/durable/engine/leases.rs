@@ -1,6 +1,6 @@
 //! The engine's part of leases, for stores that several nodes share.
 
-use super::{Engine, EngineStep, Now};
+use super::{Engine, Now, message::EngineStep};
 use crate::durable::store::{Lease, Loaded, TimerRow};
 
 impl Engine {

@@ -1,12 +1,12 @@
 //! Input and output of the engine: [`EngineMessage`] and [`EngineStep`].
 
-use super::{Firing, Permit};
+use super::{permit::Permit, run::Firing};
 use crate::{
-    Error,
     durable::{
-        TimerId,
+        id::TimerId,
         store::{Change, DueKey, Effect, Lease, LoadRange, Loaded, Outcome, TimerRow, TopicSet},
     },
+    error::Error,
     sync::Completer,
 };
 

@@ -44,21 +44,20 @@ pub(super) use permit::Permit;
 pub(super) use run::Firing;
 
 use super::{
-    TimerId,
     backoff::Backoff,
     clock_watch::ClockWatch,
+    id::TimerId,
     metrics::Metrics,
     policy::{Delivery, Late, Retry},
     store::TimerRow,
 };
 use crate::{
-    Error,
     clock::nanos,
+    error::Error,
     sync::{Completer, Permits},
 };
 use lease_watch::LeaseWatch;
 use open_runs::OpenRuns;
-use run::{RunPhase, TimerRun};
 use schedule_cache::ScheduleCache;
 use start_watch::StartWatch;
 use std::{

@@ -4,7 +4,7 @@
 //! run with a deadline. A run is changed only while it is outside.
 
 use super::run::TimerRun;
-use crate::durable::{TimerId, store::TimerRow};
+use crate::durable::{id::TimerId, store::TimerRow};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Default)]

@@ -1,6 +1,9 @@
 //! `Permit`: bounds the operations that the store has not answered.
 
-use crate::{Error, Result, error::Resource, sync::Permits};
+use crate::{
+    error::{Error, Resource, Result},
+    sync::Permits,
+};
 use std::sync::Arc;
 
 /// Returns itself to the semaphore when it is dropped.

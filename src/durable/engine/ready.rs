@@ -1,10 +1,15 @@
 //! From ready to the handler.
 
-use super::{Engine, EngineStep, Firing, Now, RunAnswer, RunPhase, TimerRun};
+use super::{
+    Engine, Now,
+    message::{EngineStep, RunAnswer},
+    run::{Firing, RunPhase, TimerRun},
+};
 use crate::{
     clock::nanos,
     durable::{
-        Delivery, TimerId,
+        id::TimerId,
+        policy::Delivery,
         store::{Begun, TimerRow},
     },
 };

@@ -1,6 +1,6 @@
 //! `TimerRun`: a timer that has left the window and has not ended.
 
-use super::Permit;
+use super::permit::Permit;
 use crate::durable::store::TimerRow;
 use std::time::Duration;
 

@@ -1,10 +1,15 @@
 //! From due to ended.
 
 use super::{
-    Engine, EngineStep, Now, Permit, Purpose, RunAnswer, RunPhase, State, TimerRun, suspects::Suspicion,
+    Engine, Now, State,
+    message::{EngineStep, Purpose, RunAnswer},
+    permit::Permit,
+    run::{RunPhase, TimerRun},
+    suspects::Suspicion,
 };
 use crate::durable::{
-    Delivery, Late, TimerId,
+    id::TimerId,
+    policy::{Delivery, Late},
     store::{Begun, Change, Effect, Outcome, StoreError, TimerRow},
 };
 /// How many missed runs are counted for [`Due::missed`](crate::durable::Due::missed).

@@ -1,6 +1,6 @@
 //! `ScheduleCache`: schedules that were parsed a short while ago.
 
-use crate::{Result, durable::schedule::Schedule};
+use crate::{durable::schedule::Schedule, error::Result};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// The largest number of schedules.

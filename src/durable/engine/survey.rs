@@ -4,7 +4,11 @@
 //! when the clock is right again. So the periodic timers of the store are looked through at the
 //! start, after the clock was set back, and after a takeover: a page at a time, in the background.
 
-use super::{Engine, EngineStep, Now, Purpose, RunPhase, State, TimerRun};
+use super::{
+    Engine, Now, State,
+    message::{EngineStep, Purpose},
+    run::{RunPhase, TimerRun},
+};
 use crate::{
     clock::nanos,
     durable::store::{Change, DueKey, TimerRow},

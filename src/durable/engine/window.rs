@@ -7,10 +7,10 @@
 //! Invariants: a lane holds timers of its own topics only, and of none that is paused. A limited
 //! topic whose permits are taken is blocked: nothing is taken out of its lane.
 
-use super::{Permit, Rules, lane::Lane};
+use super::{Rules, lane::Lane, permit::Permit};
 use crate::{
     durable::{
-        TimerId,
+        id::TimerId,
         store::{DueKey, LoadRange, Loaded, TimerRow, TopicSet},
     },
     sync::Permits,

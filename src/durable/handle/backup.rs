@@ -1,10 +1,11 @@
 //! Copies of a store that is in use.
 
-use super::DurableTimers;
+use super::timers::DurableTimers;
 use crate::{
-    Completion, Error,
     durable::{request::StoreRequest, store::TimerStore},
+    error::Error,
     machine,
+    sync::Completion,
 };
 use std::path::PathBuf;
 

@@ -13,7 +13,9 @@ use crate::durable::{
     unix_millis::duration_millis,
 };
 use crate::{
-    Error, EventLoopGroup, Result, machine,
+    error::{Error, Result},
+    group::EventLoopGroup,
+    machine,
     sync::{Permits, channel, loop_id},
 };
 use std::{collections::BTreeSet, fmt, ops::RangeInclusive, path::Path, sync::Arc, time::Duration};

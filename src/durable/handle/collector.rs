@@ -1,7 +1,11 @@
 //! `DurableCollector`: the metrics of durable timers in the text format of Prometheus.
 
-use super::DurableTimers;
-use crate::{Error, Result, durable::metrics::Metrics, prometheus::encode_tables};
+use super::timers::DurableTimers;
+use crate::{
+    durable::metrics::Metrics,
+    error::{Error, Result},
+    prometheus::encode_tables,
+};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 use std::{fmt, sync::Arc};
 

@@ -2,12 +2,12 @@
 
 use super::{timers::DurableTimers, when::When};
 use crate::durable::{
-    TimerId,
     engine::{Asked, EngineMessage, TimerCommand},
+    id::TimerId,
     request::StoreRequest,
     store::{TimerFilter, TimerInfo, TimerStore},
 };
-use crate::{Completion, Error};
+use crate::{error::Error, sync::Completion};
 
 impl DurableTimers {
     /// Removes a timer. The completion has `true` if it was removed: then it does not fire again.

@@ -2,16 +2,19 @@
 
 use super::{timers::DurableTimers, when::When};
 use crate::durable::{
-    TimerId,
     cron::Cron,
     engine::EngineMessage,
+    id::TimerId,
     request::{StoreReply, StoreRequest, refuse},
     schedule::Schedule,
     starting::{Starting, StartingMany},
     store::{Change, NewTimer, StartIn},
     unix_millis::{LATEST, duration_millis},
 };
-use crate::{Completion, Error, Result};
+use crate::{
+    error::{Error, Result},
+    sync::Completion,
+};
 use serde::Serialize;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 

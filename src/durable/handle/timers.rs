@@ -9,7 +9,10 @@ use crate::durable::{
     store::{NewTimer, StoreTransaction, TimerFilter, TimerInfo, TimerStore},
     topic::Due,
 };
-use crate::{Completion, Error, Result, sync::completion};
+use crate::{
+    error::{Error, Result},
+    sync::{Completion, completion},
+};
 use serde::Serialize;
 use std::{
     fmt,

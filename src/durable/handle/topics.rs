@@ -1,13 +1,13 @@
 //! What operators do to whole topics.
 
-use super::DurableTimers;
+use super::timers::DurableTimers;
 use crate::durable::{
     dead_work::{DeadAction, DeadWork},
     request::StoreRequest,
     store::TopicCounts,
     unix_millis::duration_millis,
 };
-use crate::{Completion, Error};
+use crate::{error::Error, sync::Completion};
 use std::time::Duration;
 
 impl DurableTimers {

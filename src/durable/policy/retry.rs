@@ -1,6 +1,6 @@
 //! `Retry`: how often, and when, a failed timer is tried again.
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::time::Duration;
 
 /// When to retry a timer whose handler failed.

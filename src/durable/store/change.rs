@@ -1,7 +1,12 @@
 //! `Change`: an item of a transaction.
 
-use super::{Begun, DueKey, Effect, Held, StoreError, TimerRow, TopicSet};
-use crate::durable::TimerId;
+use super::{
+    error::StoreError,
+    row::{Begun, DueKey, Held, TimerRow},
+    topic_set::TopicSet,
+    transaction::Effect,
+};
+use crate::durable::id::TimerId;
 use std::fmt;
 
 /// A timer to store.

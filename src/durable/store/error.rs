@@ -1,6 +1,6 @@
 //! `StoreError`: why a store failed.
 
-use crate::Error;
+use crate::error::Error;
 use std::{fmt, sync::Arc};
 
 /// An error of a store. Reported as the cause of an [`Error::Other`].

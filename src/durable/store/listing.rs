@@ -1,8 +1,8 @@
 //! `TimerInfo`: a timer as operators see it.
 
-use super::DueKey;
+use super::row::DueKey;
 use crate::durable::{
-    TimerId,
+    id::TimerId,
     schedule::Schedule,
     unix_millis::{present_millis, system_time},
 };

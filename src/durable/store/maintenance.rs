@@ -1,6 +1,6 @@
 //! `Maintenance`: the state of a store's own work.
 
-use super::StoreError;
+use super::error::StoreError;
 
 /// The work of a backup. See [`TimerStore::backup`](super::TimerStore::backup).
 pub type BackupWork = Box<dyn FnOnce() -> Result<(), StoreError> + Send>;

@@ -6,8 +6,13 @@
 //! partition is given back in any case, because its other timers wait. A node that is about to stop
 //! has no share, so it gives everything back in this way.
 
-use super::{Change, Held, Lease, Outcome, StoreError};
-use crate::durable::TimerId;
+use super::{
+    change::{Change, Outcome},
+    error::StoreError,
+    lease::Lease,
+    row::Held,
+};
+use crate::durable::id::TimerId;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},

@@ -1,6 +1,6 @@
 //! `TimerRow`: a pending timer, as a store returns it to the engine.
 
-use crate::durable::TimerId;
+use crate::durable::id::TimerId;
 
 /// The place of a timer in the order of firing: by due time, then by id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

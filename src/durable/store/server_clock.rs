@@ -1,6 +1,6 @@
 //! `ServerClock`: what a node knows about the clock of the database.
 
-use super::ClockReading;
+use super::lease::ClockReading;
 use std::time::{Duration, Instant};
 
 /// How far two clocks may drift apart, as a part of the time.

@@ -1,6 +1,6 @@
 //! `SharingSettings`: how the nodes of a store share its timers.
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::time::Duration;
 
 /// The largest number of partitions.

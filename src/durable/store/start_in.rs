@@ -1,7 +1,7 @@
 //! `StartIn`: a transaction of the program in which timers are started.
 
-use super::{NewTimer, StoreError, StoreTransaction};
-use crate::durable::TimerId;
+use super::{change::NewTimer, error::StoreError, transaction::StoreTransaction};
+use crate::durable::id::TimerId;
 #[cfg(feature = "durable-postgres")]
 use postgres::error::SqlState;
 use std::{any::Any, fmt::Debug, sync::Arc};
@@ -90,7 +90,11 @@ pub trait StartIn: sealed::StartIn {}
 impl<T: sealed::StartIn> StartIn for T {}
 
 mod sealed {
-    use super::{NewTimer, Starter, StoreError, TimerId};
+    use super::Starter;
+    use crate::durable::{
+        id::TimerId,
+        store::{change::NewTimer, error::StoreError},
+    };
 
     pub trait StartIn {
         /// Stores a timer. `now` is the wall time in milliseconds since 1970.

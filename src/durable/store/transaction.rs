@@ -1,7 +1,7 @@
 //! `StoreTransaction`: the transaction that ends a timer, for a program's own writes.
 
-use super::{StoreError, disk_full::is_disk_full};
-use crate::{Error, Result, error::panic_message};
+use super::{disk_full::is_disk_full, error::StoreError};
+use crate::error::{Error, Result, panic_message};
 use std::{
     any::Any,
     fmt,

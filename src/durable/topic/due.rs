@@ -1,13 +1,13 @@
 //! `Due`: a timer that is due.
 
 use crate::durable::{
-    TimerId,
     engine::{EngineInbox, EngineMessage, Firing, RunAnswer},
+    id::TimerId,
     port::Port,
     store::StoreTransaction,
     unix_millis::system_time,
 };
-use crate::{Result, error::panic_message};
+use crate::error::{Result, panic_message};
 use serde::de::DeserializeOwned;
 use std::{
     fmt,

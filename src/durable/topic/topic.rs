@@ -6,7 +6,7 @@ use crate::durable::{
     policy::{Delivery, KeepDead, Late, Retry},
     unix_millis::duration_millis,
 };
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use serde::de::DeserializeOwned;
 use std::{fmt, time::Duration};
 

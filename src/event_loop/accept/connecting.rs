@@ -5,13 +5,12 @@
 //! loop's thread.
 
 use crate::{
-    Error, Result,
     channel::{Due, driver::Ready},
-    error::SendError,
+    error::{Error, Result, SendError},
     event_loop::{
+        STREAM_INTEREST,
         connection::{ConnectCallback, Connection, Established},
         mail::LoopMail,
-        poll::STREAM_INTEREST,
         shared::LoopShared,
         source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, Transition},
         source_inbox::{SourceCommand, SourceInbox},

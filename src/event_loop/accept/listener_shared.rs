@@ -5,7 +5,7 @@
 
 use super::ListenerCommand;
 use crate::{
-    Error, Result,
+    error::{Error, Result},
     event_loop::source_inbox::SourceInbox,
     sync::{Locked, Waiters},
 };

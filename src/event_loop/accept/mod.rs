@@ -32,18 +32,18 @@ pub(crate) use listener_shared::{ListenerGuard, ListenerShared, ServerClosed, Se
 pub(crate) use retry::AcceptRetry;
 
 use super::{
+    LISTENER_INTEREST,
     connection::{ChildSetup, Connection},
     load::Assignment,
     mail::LoopMail,
-    poll::LISTENER_INTEREST,
     shared::LoopShared,
     source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, Transition},
     source_inbox::SourceCommand,
 };
 use crate::{
-    Error, Result,
     admission::{Gate, RejectReason, Rejection},
     channel::{Due, driver::Ready},
+    error::{Error, Result},
     log_throttle::{ABORTED, ACCEPT_ERRORS, TURNED_AWAY, log_throttled},
     metrics::Metrics,
     timer::QueueKey,

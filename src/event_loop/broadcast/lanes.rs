@@ -175,7 +175,11 @@ impl Drop for Lanes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Pipeline, channel::TestGroup, codec::RawBytes, testing::EmbeddedChannel};
+    use crate::{
+        channel::{Pipeline, TestGroup},
+        codec::RawBytes,
+        testing::EmbeddedChannel,
+    };
     use proptest::prelude::*;
 
     const CHANNELS: usize = 8;

@@ -5,10 +5,9 @@
 
 use super::counts::{count_established, count_failed};
 use crate::{
-    Error, Peer, Result,
     admission::{AddressChange, RejectReason, Rejection},
-    channel::{AnyPipeline, ChannelShared, Establish},
-    error::caught,
+    channel::{AnyPipeline, ChannelShared, Establish, Peer},
+    error::{Error, Result, caught},
     event_loop::{
         connection::{ChildSetup, Connection},
         shared::LoopShared,

@@ -4,8 +4,8 @@
 
 use super::counts::{count_established, count_failed};
 use crate::{
-    Error, Peer, Result,
-    channel::{AnyPipeline, ChannelShared, Establish},
+    channel::{AnyPipeline, ChannelShared, Establish, Peer},
+    error::{Error, Result},
     event_loop::{
         connection::{ChildSetup, ConnectCallback, Connection},
         shared::LoopShared,

@@ -2,7 +2,7 @@
 //!
 //! They are counted here, and not in the tally of a turn, which each turn adds up.
 
-use crate::{Error, metrics::Metrics};
+use crate::{error::Error, metrics::Metrics};
 
 pub(super) fn count_established(metrics: &Metrics) {
     metrics.handshakes.add(1);

@@ -1,7 +1,7 @@
 //! Commands from the handles of an event source to its loop.
 
-use super::Interest;
-use crate::{Error, event_loop::source_inbox::SourceCommand, sync::Completer};
+use super::interest::Interest;
+use crate::{error::Error, event_loop::source_inbox::SourceCommand, sync::Completer};
 
 /// A command to an event source of type `S`.
 pub(super) enum EventSourceCommand<S> {

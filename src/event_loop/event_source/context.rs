@@ -1,7 +1,7 @@
 //! The view that a callback has of its event source, and the actions that it returns.
 
-use super::{Interest, Readiness};
-use crate::event_loop::{EventLoop, LoopShared};
+use super::interest::{Interest, Readiness};
+use crate::event_loop::{EventLoop, shared::LoopShared};
 use std::{fmt, sync::Arc};
 
 /// The result of a source's callback: the next step of the loop for the source.

@@ -1,8 +1,8 @@
 //! The program's handle of an event source.
 
-use super::{Interest, command::EventSourceCommand};
+use super::{command::EventSourceCommand, interest::Interest};
 use crate::{
-    Error, Result,
+    error::{Error, Result},
     event_loop::{EventLoop, source_inbox::SourceInbox},
     sync::{Completion, Locked, Waiters, completion},
 };

@@ -34,8 +34,7 @@ pub use interest::{Interest, Readiness};
 
 use super::{EventLoop, mail::LoopMail, source_inbox::SourceInbox};
 use crate::{
-    Error, Result,
-    error::{Resource, SendError},
+    error::{Error, Resource, Result, SendError},
     sync::{Completion, completion},
 };
 use handle::SourceShared;

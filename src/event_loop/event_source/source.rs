@@ -5,14 +5,14 @@
 //! completes after that. Runs on the loop's thread.
 
 use super::{
-    Interest, Readiness, SourceAction, SourceContext,
     command::EventSourceCommand,
+    context::{SourceAction, SourceContext},
     handle::{SourceHandle, SourceShared},
+    interest::{Interest, Readiness},
 };
 use crate::{
-    Error, Result,
     channel::driver::Ready,
-    error::{drop_guarded, panic_message},
+    error::{Error, Result, drop_guarded, panic_message},
     event_loop::{
         EventLoop,
         source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, Transition},

@@ -7,7 +7,7 @@
 //! on the loop's thread. Does not own the sources that it watches: their owner moves them when the
 //! poll is rebuilt.
 
-use super::PollWaker;
+use super::loop_waker::PollWaker;
 use crate::channel::driver::Ready;
 #[cfg(feature = "simulation")]
 use crate::machine::simulated::{self, ReadyEvent, SimulatedPoll};

@@ -5,10 +5,11 @@
 
 use super::LoopShared;
 use crate::{
-    Error, Result,
+    error::{Error, Result},
     event_loop::{
+        AcceptedShare, ShutdownReport, ShutdownRequest,
         mail::LoopMail,
-        shutdown::{AcceptedShare, RemindOfShutdown, ShutdownHooks, ShutdownReport, ShutdownRequest},
+        shutdown::{RemindOfShutdown, ShutdownHooks},
         task::Task,
     },
     sync::{Completion, Locked, Waiters, completion},

@@ -11,11 +11,7 @@ mod submission;
 
 pub(crate) use life::LifeState;
 
-use super::{
-    load::Load,
-    mail::LoopMail,
-    poll::{LoopWaker, PollWaker},
-};
+use super::{PollWaker, load::Load, mail::LoopMail, poll::LoopWaker};
 #[cfg(unix)]
 use crate::sync::Permits;
 use crate::{

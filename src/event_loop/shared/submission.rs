@@ -7,13 +7,12 @@
 //! Invariants: accepted mail is in the queue before the loop is woken for it. Only the first of
 //! many submitters writes to the waker. Any thread may call everything here.
 
-use super::{LifeState, LoopShared};
+use super::{LoopShared, life::LifeState};
 use crate::{
-    Error, Result,
     channel::{Delivery, Mail, MailSender},
     clock::TimeSource,
-    error::{SendError, caught},
-    event_loop::{mail::LoopMail, poll::PollWaker},
+    error::{Error, Result, SendError, caught},
+    event_loop::{PollWaker, mail::LoopMail},
     id::Key,
     log_throttle::{LogAt, WAKES_FAILED, log_throttled},
     machine::race_point,

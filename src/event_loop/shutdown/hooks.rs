@@ -5,8 +5,7 @@
 //! waiting ones. Any thread may add hooks.
 
 use crate::{
-    Error, Result,
-    error::{Resource, panic_message},
+    error::{Error, Resource, Result, panic_message},
     event_loop::task::Task,
     sync::Activity,
 };

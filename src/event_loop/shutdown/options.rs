@@ -3,7 +3,10 @@
 //! Invariant: settings are checked when they are used, and a refused shutdown changes nothing. Runs
 //! on the thread that requests the shutdown.
 
-use crate::{Error, Result, clock::nanos};
+use crate::{
+    clock::nanos,
+    error::{Error, Result},
+};
 use std::time::Duration;
 
 /// Options for shutting down an [`EventLoop`](crate::EventLoop) or a group, passed to

@@ -3,11 +3,15 @@
 //!
 //! Any thread calls them. Only the first request takes effect. The loop's thread does the rest.
 
-use super::{AcceptedShare, ShutdownOptions, ShutdownReport, ShutdownRequest};
+use super::{
+    accepted_drain::AcceptedShare,
+    options::{ShutdownOptions, ShutdownRequest},
+    report::ShutdownReport,
+};
 use crate::{
-    Completion, Result,
+    error::Result,
     event_loop::{EventLoop, task::Task},
-    sync::{Completer, completion},
+    sync::{Completer, Completion, completion},
 };
 use std::panic::Location;
 

@@ -8,17 +8,17 @@
 //! the channel. Runs on the loop's thread.
 
 use crate::{
-    Error,
     channel::{
         ChannelCore, ChannelTimer, CloseCause, LoopServices, Readiness,
         driver::{ChannelDriver, Next, Ready},
     },
+    error::Error,
     event_loop::{
+        STREAM_INTEREST,
         closing::{ClosedChannel, SocketAfterClose},
         io::Io,
         lingering_source::begin_lingering,
         load::Assignment,
-        poll::STREAM_INTEREST,
         source::{AtShutdown, LoopContext, RegisterFn, Source, Transition},
     },
     log_throttle::{BROKEN, log_throttled},

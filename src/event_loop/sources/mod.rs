@@ -13,7 +13,12 @@ pub(crate) use channel::ChannelSlot;
 pub(crate) use lingering::LingeringSlot;
 
 use super::{closing::LingeringSocket, source::Source};
-use crate::{Error, Result, buffer::RECEIVE_SIZE, channel::TimerToken, error::Resource, id::Key};
+use crate::{
+    buffer::RECEIVE_SIZE,
+    channel::TimerToken,
+    error::{Error, Resource, Result},
+    id::Key,
+};
 use lingering::LingeringOrder;
 
 /// A source in its slot. Channels are the hot path, so they are stored and called without

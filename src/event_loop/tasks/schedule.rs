@@ -6,10 +6,10 @@
 
 use super::scheduled::{TaskBody, TaskEntry, TaskPermit};
 use crate::{
-    Error, Result,
     channel::{NEVER, Periodic, Repeat, Scheduled, ScheduledTask},
     clock::nanos,
-    event_loop::{EventLoop, LifeState, LoopMail},
+    error::{Error, Result},
+    event_loop::{EventLoop, mail::LoopMail, shared::LifeState},
 };
 use std::{sync::Arc, time::Duration};
 

@@ -9,11 +9,10 @@
 
 use super::local;
 use crate::{
-    Error, Result,
     channel::{Repeat, Scheduled, TaskCell, TaskControl},
     clock::TimeSource,
-    error::{Resource, caught, drop_guarded, panic_message},
-    event_loop::{LoopMail, LoopShared},
+    error::{Error, Resource, Result, caught, drop_guarded, panic_message},
+    event_loop::{mail::LoopMail, shared::LoopShared},
     log_throttle::{LogAt, LogTopic, PANICS, TASKS_FAILED, log_throttled},
     sync::Completion,
     timer::QueueKey,

@@ -4,7 +4,7 @@
 //! the pinning itself fails later, the loop runs on any core. Runs on the thread that builds, then
 //! on the loop's thread.
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use core_affinity::CoreId;
 
 /// A core that a thread can be pinned to.

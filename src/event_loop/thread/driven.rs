@@ -6,13 +6,11 @@
 
 use super::{LoopConfig, end};
 use crate::{
-    Result,
-    error::caught,
+    error::{Result, caught},
     event_loop::{
-        EventLoop,
+        AcceptedShare, EventLoop, ShutdownRequest,
         mail::LoopMail,
         shared::{LifeState, LoopShared},
-        shutdown::{AcceptedShare, ShutdownRequest},
         task::Task,
         tasks,
         turn::Turn,

@@ -1,9 +1,9 @@
 //! The settings that all loops of a group share.
 
 use crate::{
-    Result,
     channel::driver::HANDSHAKES_PER_TURN,
     clock::{Clock, nanos},
+    error::Result,
     event_loop::{
         budget::{Budget, DEFAULT_MAX_IO_TIME, DEFAULT_MAX_TASK_TIME},
         closing::DEFAULT_MAX_LINGERING,

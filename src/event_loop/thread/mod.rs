@@ -21,25 +21,24 @@ pub(crate) use loop_settings::LoopSettings;
 use simulated::SimulatedLoop;
 
 use super::{
-    EventLoop,
+    EventLoop, Selector, WatchdogThread,
     broadcast::Broadcasts,
     budget::{Pace, Stopwatch},
     io::Io,
     mail::LoopMail,
-    poll::{Selector, Sleep, SpinGuard},
+    poll::{Sleep, SpinGuard},
     shared::{LifeState, LoopShared},
     sources::Sources,
     tasks,
     turn::Turn,
-    watchdog::{WatchdogThread, WatchedLoop},
+    watchdog::WatchedLoop,
 };
 #[cfg(feature = "simulation")]
 use crate::machine::simulated as simulated_machine;
 use crate::{
-    Error, Result,
     channel::{IoTime, LoopServices, MailSender, OutboundBudget, SharedBudget, TimerToken, driver::LoopIo},
     clock::{TimeSource, nanos},
-    error::caught,
+    error::{Error, Result, caught},
     log_throttle::{LogAt, off_loop},
     sync::{Inbox, LoopPhase, loop_id, mailbox},
     timer::Wheel,

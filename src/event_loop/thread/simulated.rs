@@ -10,8 +10,7 @@ use super::{
 use crate::{
     error::caught,
     event_loop::{
-        poll::{WakeCause, simulated_ready},
-        tasks,
+        WakeCause, simulated_ready, tasks,
         turn::{Turn, Wait},
     },
     machine::simulated::{LoopRun, Next, PollId, Polled, ReadyEvent, forget_channels, violate},

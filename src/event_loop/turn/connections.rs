@@ -6,12 +6,12 @@
 
 use super::Turn;
 use crate::{
-    Error, Result,
     channel::{AnyPipeline, ChannelCore, Establish, driver::ChannelDriver, filter::Filters},
+    error::{Error, Result},
     event_loop::{
+        STREAM_INTEREST,
         connection::{ChannelStart, Connection, Established},
         establish::{AcceptedChannel, ConnectedChannel},
-        poll::STREAM_INTEREST,
         sources::{ChannelSlot, Slot},
     },
     id::{ChannelId, Key},

@@ -8,8 +8,7 @@
 
 use super::Turn;
 use crate::{
-    Error,
-    error::{caught, drop_guarded},
+    error::{Error, caught, drop_guarded},
     id::Key,
     log_throttle::{PANICS, log_throttled},
 };

@@ -45,12 +45,13 @@ mod timer_phase;
 pub(crate) use poll_phase::Wait;
 
 use super::{
+    WakeCause,
     broadcast::Broadcasts,
     budget::{Budget, Pace, Share, Span, Stopwatch},
     connection::Connection,
     io::Io,
     mail::LoopMail,
-    poll::{Sleep, SpinGuard, WakeCause},
+    poll::{Sleep, SpinGuard},
     shared::LoopShared,
     shutdown::Shutdown,
     sources::Sources,

@@ -35,8 +35,9 @@ use super::Turn;
 use crate::{
     channel::driver::Ready,
     event_loop::{
+        Selector, WakeCause,
         budget::Span,
-        poll::{RebuildCause, Remedy, Selector, WakeCause},
+        poll::{RebuildCause, Remedy},
         shutdown::Shutdown,
     },
     machine::race_point,

@@ -2,10 +2,14 @@
 
 use super::*;
 use crate::{
+    bootstrap::ServerBootstrap,
+    channel::Pipeline,
+    clock::ManualClock,
     codec::RawBytes,
-    group::ManualEventLoop,
-    prelude::*,
-    testing::{ManualClock, wait::PATIENCE},
+    error::Result,
+    group::{EventLoopGroup, ManualEventLoop},
+    pipeline::{Context, Handler},
+    testing::wait::PATIENCE,
 };
 use std::{
     io::{Read, Write},

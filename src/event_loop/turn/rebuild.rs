@@ -12,7 +12,7 @@
 
 use super::Turn;
 use crate::{
-    Error, Result,
+    error::{Error, Result},
     event_loop::poll::{PollRebuild, RebuildCause, Successor},
     id::Key,
 };

@@ -5,7 +5,7 @@
 
 use super::Turn;
 use crate::{
-    Error, Result,
+    error::{Error, Result},
     event_loop::{
         connection::Connection,
         io::Io,

@@ -10,7 +10,7 @@ mod watchdog_thread;
 pub use stall::Stall;
 pub(crate) use watchdog_thread::{WatchdogThread, WatchedLoop};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// The shortest limit. Below it, normal scheduling delays look like a blocked handler.

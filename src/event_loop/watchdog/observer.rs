@@ -3,7 +3,7 @@
 //! Invariants: a long turn is reported at most once, and its end at most once, after it. Pure:
 //! snapshots and times are arguments, and reports are results. Runs on the watchdog's thread.
 
-use super::Stall;
+use super::stall::Stall;
 use crate::{
     id::ChannelId,
     sync::{ActivitySnapshot, Occupation},

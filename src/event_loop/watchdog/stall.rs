@@ -2,7 +2,7 @@
 //!
 //! A plain value that can be kept and sent to any thread.
 
-use crate::{ChannelId, sync::LoopPhase};
+use crate::{id::ChannelId, sync::LoopPhase};
 use std::{fmt, panic::Location, time::Duration};
 
 /// A loop that has spent more than its watchdog's limit in one turn, and what it was doing at the

@@ -4,7 +4,7 @@
 //! is accepted, also no spaces around extensions, because recipients that accept more disagree on
 //! where a chunk ends. Each byte is looked at once.
 
-use crate::http::{HttpError, syntax::is_token_byte};
+use crate::http::{error::HttpError, syntax::is_token_byte};
 use memchr::memchr;
 
 /// The line that begins a chunk.

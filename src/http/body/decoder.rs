@@ -2,9 +2,10 @@
 
 use super::chunks::chunk_line;
 use crate::http::{
-    HttpError, HttpSettings,
+    Headers,
+    error::HttpError,
     head::{Framing, HeadLimits, HeadScanner, Scan, parse_trailers},
-    message::Headers,
+    settings::HttpSettings,
 };
 use bytes::{Buf, Bytes};
 

@@ -1,10 +1,10 @@
 //! Calls: requests with a completion for the whole response.
 
-use super::NotSent;
+use super::not_sent::NotSent;
 use crate::{
-    Completer, Completion, Error, Result,
+    error::{Error, Result},
     http::{Message, Request, Response},
-    sync::cancellable,
+    sync::{Completer, Completion, cancellable},
 };
 use std::time::Duration;
 

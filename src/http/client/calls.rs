@@ -5,15 +5,16 @@
 //! waits on it.
 
 use super::{
-    HttpClient, NotSent,
+    HttpClient,
     call::{Call, Reply},
+    not_sent::NotSent,
 };
 use crate::{
-    Context, Error, Handler, Pipeline, Result,
-    channel::Exchanges,
+    channel::{Exchanges, Pipeline},
     clock::nanos,
-    http::{Aggregate, Body, Message, Part, Request, Response, encode::unencodable},
-    pipeline::{Stage, StageContext},
+    error::{Error, Result},
+    http::{Message, Part, Request, Response, content::Aggregate, encode::unencodable, message::Body},
+    pipeline::{Context, Handler, Stage, StageContext},
 };
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 

@@ -6,17 +6,19 @@
 
 use super::outstanding::{Outstanding, OutstandingRequest};
 use crate::{
-    Result,
     buffer::OutboundBuffer,
-    error::PeerError,
+    error::{PeerError, Result},
     http::{
-        Body, Headers, HttpError, HttpSettings, Part, Request, Response, StatusCode, Version,
+        Headers, Part, Request, Response, StatusCode, Version,
         body::{BodyDecoder, BodyPart},
         encode::{put_chunk, put_last_chunk, put_number, unencodable},
+        error::HttpError,
         head::{
             Framing, HeadFacts, HeadLimits, HeadScanner, Scan, announced_framing, parse_response,
             response_framing,
         },
+        message::Body,
+        settings::HttpSettings,
         syntax::is_host,
     },
     pipeline::Codec,

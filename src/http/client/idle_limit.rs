@@ -1,6 +1,6 @@
 //! How long a client keeps an idle connection.
 
-use crate::http::{Headers, HttpSettings, syntax::list};
+use crate::http::{Headers, settings::HttpSettings, syntax::list};
 use std::time::Duration;
 
 /// The time by which a client closes a connection earlier than the server.

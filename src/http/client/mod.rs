@@ -11,10 +11,10 @@ mod stage;
 pub use call::Call;
 pub use not_sent::NotSent;
 
-use super::{HttpSettings, Part, Request, Response};
+use super::{Part, Request, Response, settings::HttpSettings};
 use crate::{
-    Pipeline, Result,
-    channel::Exchanges,
+    channel::{Exchanges, Pipeline},
+    error::Result,
     pipeline::{Links, PipelineBuilder},
 };
 use codec::ClientCodec;

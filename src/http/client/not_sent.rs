@@ -1,6 +1,6 @@
 //! The error of a call that was not sent.
 
-use crate::Error;
+use crate::error::Error;
 use std::fmt;
 
 /// A [`Call`](super::Call) failed before any of its bytes were sent, so it is safe to repeat it on

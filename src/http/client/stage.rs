@@ -9,13 +9,12 @@ use super::{
     outstanding::{Outstanding, OutstandingRequest},
 };
 use crate::{
-    Error, Result,
     channel::Exchanges,
     clock::nanos,
-    error::Resource,
+    error::{Error, Resource, Result},
     http::{
-        Body, HttpError, HttpSettings, Part, Request, Response, StatusCode, encode::unencodable,
-        head::RequestKind,
+        Part, Request, Response, StatusCode, encode::unencodable, error::HttpError, head::RequestKind,
+        message::Body, settings::HttpSettings,
     },
     pipeline::{Stage, StageContext},
 };

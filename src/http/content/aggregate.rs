@@ -1,8 +1,8 @@
 //! Collects the parts of a message.
 
 use crate::{
-    Result,
-    http::{Headers, HttpError, Message, Part, Request, Response, StatusCode},
+    error::Result,
+    http::{Headers, Message, Part, Request, Response, StatusCode, error::HttpError},
     pipeline::{Stage, StageContext},
 };
 use bytes::{Bytes, BytesMut};

@@ -1,7 +1,7 @@
 //! Server-sent events.
 
 use crate::{
-    Result,
+    error::Result,
     http::{Part, Response, encode::unencodable},
 };
 use bytes::Bytes;

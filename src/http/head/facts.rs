@@ -1,7 +1,8 @@
 //! What the headers of a message say of its body and of the connection, found in one pass.
 
 use crate::http::{
-    HttpError, Version,
+    Version,
+    error::HttpError,
     message::Wishes,
     syntax::{is_host, is_token, list, trim},
 };

@@ -1,7 +1,7 @@
 //! What the facts of a head say of the body's length (RFC 9112, section 6).
 
 use super::facts::{Coding, HeadFacts};
-use crate::http::{HttpError, Request, StatusCode, Version};
+use crate::http::{Request, StatusCode, Version, error::HttpError};
 
 /// How the end of a body is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use super::facts::HeadFacts;
 use crate::http::{
-    HttpError, Request, Response, StatusCode, Version,
-    message::Headers,
+    Headers, Request, Response, StatusCode, Version,
+    error::HttpError,
     syntax::{is_host, is_target, trim},
 };
 use bytes::Bytes;

@@ -3,7 +3,7 @@
 //! Invariants: no byte is looked at twice. What is found, and the first error, depend only on the
 //! bytes. Every line ends in CRLF, and CR and LF occur nowhere else.
 
-use crate::http::HttpError;
+use crate::http::error::HttpError;
 use memchr::memchr2;
 
 /// The limits of a head or of trailers.

@@ -1,6 +1,6 @@
 //! The parts of a message, and a whole one.
 
-use super::{Headers, Request, Response};
+use super::{headers::Headers, request::Request, response::Response};
 use bytes::Bytes;
 
 /// A part of a message: head, body and end.

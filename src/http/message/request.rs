@@ -1,6 +1,6 @@
 //! The head of a request.
 
-use super::{Body, Headers, RequestId, Version};
+use super::{body::Body, headers::Headers, request_id::RequestId, version::Version};
 use crate::http::syntax::{is_target, is_token};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::fmt;

@@ -1,6 +1,6 @@
 //! The identity of a request, which late answers carry.
 
-use crate::ChannelId;
+use crate::id::ChannelId;
 use std::{fmt, num::NonZeroU32};
 
 /// The identity of a request that a server has read, from [`Request::id`].

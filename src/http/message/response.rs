@@ -1,6 +1,6 @@
 //! The head of a response.
 
-use super::{Body, Headers, RequestId, StatusCode, Version};
+use super::{body::Body, headers::Headers, request_id::RequestId, status_code::StatusCode, version::Version};
 use bytes::Bytes;
 
 /// The head of a response: status, headers, and a body or the announcement of one.

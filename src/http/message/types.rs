@@ -1,7 +1,10 @@
 //! Conversions to and from the types of the crate `http`.
 
-use super::{Body, Headers, Message, Request, Response, StatusCode, Version};
-use crate::{Error, Result};
+use super::{
+    body::Body, headers::Headers, part::Message, request::Request, response::Response,
+    status_code::StatusCode, version::Version,
+};
+use crate::error::{Error, Result};
 use bytes::Bytes;
 use http_types::{HeaderMap, HeaderName, HeaderValue};
 

@@ -7,12 +7,15 @@
 
 use super::framed_response::FramedResponse;
 use crate::{
-    Result,
     buffer::OutboundBuffer,
+    error::Result,
     http::{
-        Body, HttpError, HttpSettings, Part, Request,
+        Part, Request,
         body::{BodyDecoder, BodyPart},
+        error::HttpError,
         head::{Framing, HeadLimits, HeadScanner, Scan, parse_request, request_framing},
+        message::Body,
+        settings::HttpSettings,
     },
     pipeline::Codec,
 };

@@ -2,10 +2,13 @@
 
 use super::framed_response::{Connection, FramedResponse, ResponseFraming};
 use crate::{
-    Result,
+    error::Result,
     http::{
-        Body, Headers, Part, Request, RequestId, Response, StatusCode, Version, encode::unencodable,
-        head::RequestKind, syntax::list,
+        Headers, Part, Request, Response, StatusCode, Version,
+        encode::unencodable,
+        head::RequestKind,
+        message::{Body, RequestId},
+        syntax::list,
     },
 };
 use bytes::Bytes;

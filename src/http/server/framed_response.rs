@@ -2,8 +2,8 @@
 
 use super::date::DATE_LEN;
 use crate::{
-    Result,
     buffer::OutboundBuffer,
+    error::Result,
     http::{
         Headers, Response, StatusCode,
         encode::{put_chunk, put_last_chunk, put_number, unencodable},

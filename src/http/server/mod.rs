@@ -6,9 +6,10 @@ mod exchange;
 mod framed_response;
 mod stage;
 
-use super::{HttpSettings, Part, Request, Response};
+use super::{Part, Request, Response, settings::HttpSettings};
 use crate::{
-    Pipeline, Result,
+    channel::Pipeline,
+    error::Result,
     pipeline::{Links, PipelineBuilder},
 };
 use codec::ServerCodec;

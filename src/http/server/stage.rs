@@ -6,12 +6,16 @@ use super::{
     framed_response::FramedResponse,
 };
 use crate::{
-    Error, Result,
     channel::CloseCause,
     clock::nanos,
+    error::{Error, Result},
     http::{
-        Body, HttpError, HttpSettings, Part, Request, RequestId, Response, StaleResponse, StatusCode,
+        Part, Request, Response, StatusCode,
         encode::unencodable,
+        error::HttpError,
+        message::{Body, RequestId},
+        settings::HttpSettings,
+        stale_response::StaleResponse,
     },
     pipeline::{Stage, StageContext},
 };

@@ -1,10 +1,13 @@
 //! Calls: each fails alone, within its time, and leaves no response behind for the next one.
 
 use crate::{
-    Completion, Error, Result,
     channel::ChannelOptions,
-    error::{EncodeError, Resource},
-    http::{Body, Call, HttpClient, HttpError, HttpSettings, Message, NotSent, Request, Response},
+    error::{EncodeError, Error, Resource, Result},
+    http::{
+        Call, Message, NotSent, Request, Response, client::HttpClient, error::HttpError, message::Body,
+        settings::HttpSettings,
+    },
+    sync::Completion,
     testing::EmbeddedChannel,
 };
 use std::time::Duration;

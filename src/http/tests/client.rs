@@ -1,14 +1,14 @@
 //! The client: pairing of responses, their ends, and calls.
 
 use crate::{
-    Error, EventLoopGroup, Handler, Result,
     bootstrap::{ClientBootstrap, ServerBootstrap},
-    error::{EncodeError, PeerError, Resource},
+    error::{EncodeError, Error, PeerError, Resource, Result},
+    group::EventLoopGroup,
     http::{
-        Body, Call, Headers, HttpClient, HttpError, HttpServer, HttpSettings, Part, Request, Response,
-        StatusCode,
+        Call, Headers, Part, Request, Response, StatusCode, client::HttpClient, error::HttpError,
+        message::Body, server::HttpServer, settings::HttpSettings,
     },
-    pipeline::Context,
+    pipeline::{Context, Handler},
     testing::EmbeddedChannel,
 };
 use std::{cell::RefCell, rc::Rc, time::Duration};
@@ -438,7 +438,9 @@ fn a_pool_of_connections_makes_calls() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let http = HttpServer::new();
     let server = ServerBootstrap::new(&group)
-        .pipeline(move |_peer| http.pipeline().stage(crate::http::Aggregate::max(1 << 20)).handler(Site))
+        .pipeline(move |_peer| {
+            http.pipeline().stage(crate::http::content::Aggregate::max(1 << 20)).handler(Site)
+        })
         .bind("127.0.0.1:0")
         .unwrap();
     let client = HttpClient::new().host("localhost");

@@ -2,12 +2,15 @@
 
 use super::support::{GET, Server, get, post};
 use crate::{
-    Handler, Result,
     buffer::WaterMark,
     channel::{ChannelOptions, Pipeline},
     codec::RawBytes,
-    http::{Body, HttpServer, HttpSettings, Part, Request, Response, StaleResponse, StatusCode},
-    pipeline::Context,
+    error::Result,
+    http::{
+        Part, Request, Response, StatusCode, message::Body, server::HttpServer, settings::HttpSettings,
+        stale_response::StaleResponse,
+    },
+    pipeline::{Context, Handler},
     testing::EmbeddedChannel,
 };
 use bytes::Bytes;

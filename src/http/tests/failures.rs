@@ -1,9 +1,10 @@
 //! A handler that fails: the client gets an answer, unless one has begun.
 
 use crate::{
-    Context, Error, Handler, Result,
     channel::CloseCause,
-    http::{Body, HttpServer, Part, Request, Response, StatusCode},
+    error::{Error, Result},
+    http::{Part, Request, Response, StatusCode, message::Body, server::HttpServer},
+    pipeline::{Context, Handler},
     testing::EmbeddedChannel,
 };
 

@@ -1,7 +1,7 @@
 //! Limits and times, splits, and damaged input.
 
 use super::support::{Received, Server, status};
-use crate::http::HttpSettings;
+use crate::http::settings::HttpSettings;
 use proptest::prelude::*;
 use std::time::Duration;
 

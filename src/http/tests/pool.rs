@@ -1,9 +1,12 @@
 //! Calls through a pool: no connection is used by two calls at once, or after its end.
 
 use crate::{
-    Channel, Completion, Error, EventLoopGroup,
     bootstrap::{ChannelPool, ClientBootstrap},
-    http::{Call, HttpClient, HttpSettings, Message, NotSent, Request, Response},
+    channel::Channel,
+    error::Error,
+    group::EventLoopGroup,
+    http::{Call, Message, NotSent, Request, Response, client::HttpClient, settings::HttpSettings},
+    sync::Completion,
     testing::wait::PATIENCE,
 };
 use std::{
@@ -87,7 +90,7 @@ fn serve(stream: TcpStream, number: usize, answer: &dyn Fn(usize, usize, &str) -
 }
 
 #[track_caller]
-pub(super) fn get<T>(completion: Completion<T>) -> crate::Result<T> {
+pub(super) fn get<T>(completion: Completion<T>) -> crate::error::Result<T> {
     completion.wait_timeout(PATIENCE).unwrap_or_else(|_| panic!("no result in time"))
 }
 

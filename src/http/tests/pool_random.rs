@@ -3,9 +3,10 @@
 
 use super::pool::{Answer, Site, get, ok};
 use crate::{
-    Completion, Error,
     bootstrap::{ChannelPool, PooledChannel},
+    error::Error,
     http::{Call, Message, NotSent, Request, Response},
+    sync::Completion,
     testing::wait::{PATIENCE, wait_until},
 };
 use fastrand::Rng;

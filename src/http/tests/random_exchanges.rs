@@ -2,8 +2,9 @@
 //! its own answer, once and in order.
 
 use crate::{
-    Context, Handler, Result,
-    http::{Body, HttpServer, Part, Request, Response},
+    error::Result,
+    http::{Part, Request, Response, message::Body, server::HttpServer},
+    pipeline::{Context, Handler},
     testing::EmbeddedChannel,
 };
 use fastrand::Rng;

@@ -2,7 +2,7 @@
 
 use super::support::{Server, get, post, status};
 use crate::{
-    http::{HttpSettings, Request, Response, StatusCode},
+    http::{Request, Response, StatusCode, settings::HttpSettings},
     pipeline::Context,
 };
 use std::time::Duration;

@@ -2,9 +2,8 @@
 
 use super::support::{GET, Server, get};
 use crate::{
-    Error, Result,
-    error::EncodeError,
-    http::{Body, Event, Headers, Part, Request, Response, StatusCode},
+    error::{EncodeError, Error, Result},
+    http::{Headers, Part, Request, Response, StatusCode, content::Event, message::Body},
     pipeline::Context,
 };
 use bytes::Bytes;

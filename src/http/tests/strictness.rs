@@ -1,8 +1,9 @@
 //! Requests that other recipients refuse or understand differently.
 
 use crate::{
-    Context, Handler, Result,
-    http::{HttpServer, Part, Request, Response},
+    error::Result,
+    http::{Part, Request, Response, server::HttpServer},
+    pipeline::{Context, Handler},
     testing::EmbeddedChannel,
 };
 

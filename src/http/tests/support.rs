@@ -1,9 +1,10 @@
 //! Servers in memory.
 
 use crate::{
-    Context, Error, Handler, Result,
     channel::ChannelOptions,
-    http::{HttpServer, HttpSettings, Part, Request, Response},
+    error::{Error, Result},
+    http::{Part, Request, Response, server::HttpServer, settings::HttpSettings},
+    pipeline::{Context, Handler},
     testing::EmbeddedChannel,
 };
 use std::{cell::RefCell, rc::Rc};

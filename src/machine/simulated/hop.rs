@@ -4,7 +4,7 @@
 //! again, as TCP does, until its time is over. A node that is stalled answers later, and one that
 //! is down refuses at once.
 
-use super::{Fault, Machine, current, pause, world::retransmission};
+use super::{Machine, current, fault::Fault, threads::pause, world::retransmission};
 use crate::{
     clock::{Clock, nanos},
     machine::failure::RouteError,
@@ -79,7 +79,7 @@ impl Hop {
     }
 
     pub(crate) fn wall_time(&self) -> SystemTime {
-        super::MachineClock::new(self.machine.shared().clone(), self.host).wall_time()
+        super::clock::MachineClock::new(self.machine.shared().clone(), self.host).wall_time()
     }
 
     pub(crate) fn power_losses(&self) -> u64 {

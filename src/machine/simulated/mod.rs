@@ -47,8 +47,8 @@ pub(crate) use states::States;
 pub(crate) use threads::{is_thread, notify, pause, resume_killed, stop_killed, wait};
 pub(crate) use trace::{Happening, Record};
 pub(crate) use world::{
-    BindOptions, Condition, LinkSettings, MakeLoop, SimulatedPoll, SimulatedWaker, StartedLoop, Unseen,
-    World, WorldStep,
+    BindOptions, Condition, LinkSettings, MakeLoop, SimulatedPoll, SimulatedWaker, StartedLoop, World,
+    WorldStep,
 };
 
 use std::{

@@ -1,6 +1,6 @@
 //! A loop as the driver of a simulation sees it.
 
-use super::PollId;
+use super::ids::PollId;
 use std::io;
 
 /// A source that is ready: its token, and the bits of epoll(7) for it.

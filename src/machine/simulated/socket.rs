@@ -4,7 +4,12 @@
 //! closes the socket. Calls work on the world of the calling thread's machine; without one, which
 //! is after the end of a simulation, they fail.
 
-use super::{BindOptions, Unseen, World, ids::SocketId, with_world};
+use super::{
+    BindOptions,
+    ids::SocketId,
+    with_world,
+    world::{Unseen, World},
+};
 use mio::{Interest, Registry, Token, event::Source};
 use std::{
     io::{self, IoSlice},

@@ -10,7 +10,9 @@
 //! A loop that waits keeps the driver. So only threads of its own node run during the wait.
 
 use super::{
-    EnteredMachine, Fault, Happening, Machine, Shared, current,
+    EnteredMachine, Machine, Shared, current,
+    fault::Fault,
+    trace::Happening,
     turns::Stuck,
     world::{Condition, World},
 };

@@ -120,7 +120,7 @@ fn report(shared: &Shared) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::simulated::FaultSource;
+    use crate::machine::simulated::faults::FaultSource;
     use std::net::Ipv4Addr;
 
     #[test]

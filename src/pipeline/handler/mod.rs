@@ -7,7 +7,11 @@ pub(super) use context::{
     RemotePeriodicTask, RemoteTask, run_as, run_as_any, run_periodic_as, run_periodic_as_any,
 };
 
-use crate::{Error, Result, channel::IdleEvent, log_throttle::log_throttled};
+use crate::{
+    channel::IdleEvent,
+    error::{Error, Result},
+    log_throttle::log_throttled,
+};
 
 /// The program's logic for one channel; the last link of every [`Pipeline`](crate::Pipeline).
 ///

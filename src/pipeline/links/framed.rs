@@ -2,8 +2,8 @@
 
 use super::{Links, StageEvent, sealed::Sealed};
 use crate::{
-    Error, Result,
     channel::{ChannelState, DecodePass, LoopServices, MAX_EXTRA_MESSAGES},
+    error::{Error, Result},
     pipeline::codec::Codec,
 };
 use bytes::Bytes;

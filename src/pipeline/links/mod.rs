@@ -24,8 +24,8 @@ pub(crate) use shared::combine;
 pub use staged::Staged;
 
 use crate::{
-    Error, Result,
     channel::{ChannelState, DecodePass, LoopServices, Push, SizeHint},
+    error::{Error, Result},
 };
 use bytes::Bytes;
 use std::{any::Any, ops::ControlFlow};

@@ -7,8 +7,8 @@
 
 use super::Links;
 use crate::{
-    Error, Result,
     channel::{ChannelState, Encoding, EncodingMemo, LoopServices, Push, SharedMessage},
+    error::{Error, Result},
 };
 use std::{
     any::TypeId,

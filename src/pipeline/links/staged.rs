@@ -2,9 +2,12 @@
 
 use super::{Links, StageEvent, sealed::Sealed, shared::combine};
 use crate::{
-    Error, Result,
     channel::{ChannelState, DecodePass, LoopServices, MAX_STAGES},
-    pipeline::stage::{PeriodicStageTask, Stage, StageContext, StageTask},
+    error::{Error, Result},
+    pipeline::{
+        StageContext,
+        stage::{PeriodicStageTask, Stage, StageTask},
+    },
 };
 use bytes::Bytes;
 use std::{any::Any, ops::ControlFlow};

@@ -2,9 +2,10 @@
 
 use super::Stage;
 use crate::{
-    ChannelId, Error, Result,
     channel::{Attributes, ChannelState, CloseCause, LoopServices, Mail, Push},
     clock::nanos,
+    error::{Error, Result},
+    id::ChannelId,
 };
 use std::{
     net::SocketAddr,

@@ -6,7 +6,7 @@ mod tasks;
 pub use context::StageContext;
 pub(in crate::pipeline) use tasks::{PeriodicStageTask, StageTask};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Transforms messages between the codec and the handler, and may answer them itself.
 ///

@@ -3,15 +3,15 @@
 //! They are tasks of the channel, like those of the handler: dropped with the channel or its
 //! pipeline, cancelled by key, and bounded by `max_scheduled_tasks`.
 
-use super::{Stage, StageContext};
+use super::{Stage, context::StageContext};
 use crate::{
-    Completer, Completion, Error, Result,
     channel::{Delay, Periodic, TaskKey, TaskTime, continues},
-    error::SendError,
+    error::{Error, Result, SendError},
     pipeline::{
         answer_waker::AnswerWaker,
         offload::{Answer, Offloaded},
     },
+    sync::{Completer, Completion},
 };
 use std::{any::Any, ops::ControlFlow};
 

@@ -1,7 +1,7 @@
 //! Headers that are refused, each as early as possible.
 
 use super::{IPV4, LIMIT, encoded, field, parse, refused, v2};
-use crate::proxy::{ProxyError, ProxyHeader, Tlv};
+use crate::proxy::{header::ProxyHeader, proxy_error::ProxyError, tlv::Tlv};
 use std::panic;
 
 fn assert_malformed(header: &[u8]) {

@@ -2,11 +2,11 @@
 
 use super::{IPV4, encoded, field, v2};
 use crate::{
-    Context, Error, Handler, Pipeline, Result,
+    channel::{Pipeline, filter::Filter},
     codec::Line,
-    error::PeerError,
-    filter::Filter,
-    proxy::{ProxyError, ProxyHeader, ProxyProtocol},
+    error::{Error, PeerError, Result},
+    pipeline::{Context, Handler},
+    proxy::{header::ProxyHeader, proxy_error::ProxyError, proxy_protocol::ProxyProtocol},
     testing::EmbeddedChannel,
 };
 use bytes::Bytes;

@@ -1,7 +1,11 @@
 //! The meaning of accepted headers.
 
 use super::{IPV4, encoded, field, v2, valid};
-use crate::proxy::{ProxyCommand, ProxyHeader, ProxyTransport, ProxyVersion, Tlv};
+use crate::proxy::{
+    header::{ProxyCommand, ProxyHeader, ProxyTransport},
+    proxy_version::ProxyVersion,
+    tlv::Tlv,
+};
 
 #[test]
 fn a_line_of_version_1_announces_its_addresses() {

@@ -6,7 +6,7 @@ mod headers;
 mod oracle;
 mod settings;
 
-use super::{ProxyError, ProxyHeader};
+use super::{header::ProxyHeader, proxy_error::ProxyError};
 
 const LIMIT: usize = ProxyHeader::DEFAULT_MAX_LEN;
 

@@ -1,7 +1,11 @@
 //! A comparison with the crate `proxy-header`.
 
 use super::{LIMIT, encoded, field, v2};
-use crate::proxy::{ProxyCommand, ProxyHeader, ProxyVersion, Tlv};
+use crate::proxy::{
+    header::{ProxyCommand, ProxyHeader},
+    proxy_version::ProxyVersion,
+    tlv::Tlv,
+};
 use proptest::{collection::vec, prelude::*};
 use proxy_header::{ParseConfig, ProxyHeader as Oracle, Tlv as OracleTlv};
 use std::net::SocketAddr;

@@ -1,7 +1,9 @@
 //! Trusted networks, versions and limits.
 
 use super::{IPV4, field, v2};
-use crate::proxy::{ProxyError, ProxyHeader, ProxyProtocol, ProxyVersion};
+use crate::proxy::{
+    header::ProxyHeader, proxy_error::ProxyError, proxy_protocol::ProxyProtocol, proxy_version::ProxyVersion,
+};
 
 #[test]
 fn only_trusted_networks_may_announce_addresses() {

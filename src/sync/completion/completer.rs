@@ -1,7 +1,7 @@
 //! The producer's side of a completion.
 
 use super::{Completion, CompletionShared, CompletionState, OnCancel, Unwanted, cancellable};
-use crate::{Error, Result, error::drop_guarded};
+use crate::error::{Error, Result, drop_guarded};
 use std::{
     fmt,
     sync::Arc,

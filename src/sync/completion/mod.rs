@@ -27,7 +27,10 @@ use super::{
     loop_id,
     primitives::{Condvar, Mutex, MutexGuard},
 };
-use crate::{Error, Result, error::drop_guarded, machine};
+use crate::{
+    error::{Error, Result, drop_guarded},
+    machine,
+};
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},

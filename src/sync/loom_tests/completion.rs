@@ -2,8 +2,11 @@
 
 use super::model;
 use crate::{
-    Completion, Error, Result,
-    sync::{Completer, completion},
+    error::{Error, Result},
+    sync::{
+        Completer,
+        completion::{self, Completion},
+    },
 };
 use loom::thread;
 use std::{
@@ -142,7 +145,7 @@ fn e_31_only_the_completing_loop_must_not_wait() {
 /// Either the result or the cancel is first, and the other one returns `false`.
 #[test]
 fn t_11_a_result_and_a_cancel_cannot_both_be_first() {
-    use crate::sync::cancellable;
+    use crate::sync::completion::cancellable;
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
     model(|| {
         let calls = Arc::new(AtomicU32::new(0));
@@ -174,7 +177,7 @@ fn race_drop_with_result(
     drop_it: fn(Completion<u32>),
     expected: fn(bool, &[Option<u32>]),
 ) {
-    use crate::sync::{Unwanted, cancellable};
+    use crate::sync::completion::{Unwanted, cancellable};
     model(move || {
         let undone = Arc::new(Mutex::new(Vec::new()));
         let mine = undone.clone();

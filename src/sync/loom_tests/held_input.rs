@@ -1,7 +1,7 @@
 //! `give_back` against `add`. A pause that is never ended shows as a channel that stops reading.
 
 use super::model;
-use crate::{buffer::WaterMark, sync::HeldInput};
+use crate::{buffer::WaterMark, sync::held_input::HeldInput};
 use loom::thread::{self, JoinHandle};
 use std::sync::Arc;
 

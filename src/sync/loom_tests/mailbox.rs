@@ -1,7 +1,7 @@
 //! Sending, closing, and waiting for space. A waiter that is left asleep shows as a deadlock.
 
 use super::{Loop, Shared, model};
-use crate::{Error, error::SendError};
+use crate::error::{Error, SendError};
 use std::time::Duration;
 
 const FOR_EVER: Duration = Duration::MAX;

@@ -21,7 +21,10 @@ mod permits;
 mod wake_up;
 mod write_gauge;
 
-use super::{Inbox, Mailbox, WakeUp, mailbox::mailbox};
+use super::{
+    mailbox::{Inbox, Mailbox, mailbox},
+    wake_up::WakeUp,
+};
 use loom::{
     sync::{Condvar, Mutex},
     thread::{self, JoinHandle},

@@ -1,7 +1,7 @@
 //! Permits that are taken concurrently.
 
 use super::model;
-use crate::sync::Permits;
+use crate::sync::permits::Permits;
 use loom::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,

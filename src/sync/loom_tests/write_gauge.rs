@@ -11,7 +11,7 @@
 use super::{model, model_up_to};
 use crate::{
     buffer::WaterMark,
-    sync::{MessageWeight, WriteGauge},
+    sync::write_gauge::{MessageWeight, WriteGauge},
 };
 use loom::{sync::Mutex, thread};
 use std::sync::Arc;

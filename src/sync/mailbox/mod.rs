@@ -27,10 +27,7 @@
 mod space_waiters;
 
 use super::primitives::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
-use crate::{
-    Error,
-    error::{Resource, SendError, drop_guarded},
-};
+use crate::error::{Error, Resource, SendError, drop_guarded};
 use crossbeam_utils::CachePadded;
 use space_waiters::SpaceWaiters;
 use std::{

@@ -8,7 +8,12 @@ use super::{
     settings::DEFAULT_USER,
     state::State,
 };
-use crate::{Context, Error, Handler, Result, channel::InputGuard, codec::RespValue, error::PeerError};
+use crate::{
+    channel::InputGuard,
+    codec::RespValue,
+    error::{Error, PeerError, Result},
+    pipeline::{Context, Handler},
+};
 use bytes::Bytes;
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},

@@ -11,11 +11,14 @@ use super::{
     state::State,
 };
 use crate::{
-    EventLoopGroup, Pipeline, Result, Server, ServerBootstrap,
+    bootstrap::{Server, ServerBootstrap},
+    channel::Pipeline,
     codec::{Resp, RespValue},
+    error::Result,
+    group::EventLoopGroup,
     machine,
-    net::ToAddress,
     sync::Random,
+    transport::ToAddress,
 };
 use bytes::Bytes;
 use std::{

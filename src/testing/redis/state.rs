@@ -7,7 +7,7 @@ use super::{
     script::{Scripts, sha1},
     settings::{Persistence, ServerSettings},
 };
-use crate::EventLoop;
+use crate::event_loop::EventLoop;
 
 pub(super) struct State {
     pub(super) disk: RedisDisk,

@@ -1,8 +1,11 @@
 //! Many seeds of one simulation.
 
 use super::{
-    Explored, Failure, Faults, Simulation,
+    Simulation,
     difference::difference,
+    explored::Explored,
+    failure::Failure,
+    faults::Faults,
     replay::{Chosen, Replay},
     run::{Played, SeedRun},
     shrinking::shrink,

@@ -94,8 +94,8 @@ impl Failure {
     }
 }
 
-impl From<crate::Error> for Failure {
-    fn from(error: crate::Error) -> Self {
+impl From<crate::error::Error> for Failure {
+    fn from(error: crate::error::Error) -> Self {
         Failure { message: error.to_string(), ..Failure::of(0) }
     }
 }

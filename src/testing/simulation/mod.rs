@@ -174,7 +174,7 @@ impl Simulation {
         &mut self,
         name: &str,
         address: &str,
-        main: impl Fn() -> crate::Result + Send + Sync + 'static,
+        main: impl Fn() -> crate::error::Result + Send + Sync + 'static,
     ) -> NodeId {
         let address: IpAddr = address.parse().expect("the address of a node is an IP address");
         let index = {
@@ -192,7 +192,7 @@ impl Simulation {
     }
 
     /// Starts another program on a node, on a thread of its own.
-    pub fn spawn(&mut self, node: NodeId, main: impl Fn() -> crate::Result + Send + Sync + 'static) {
+    pub fn spawn(&mut self, node: NodeId, main: impl Fn() -> crate::error::Result + Send + Sync + 'static) {
         program::spawn(&self.shared, node.0, Arc::new(main), None);
     }
 

@@ -1,6 +1,6 @@
 //! What a test does to the nodes of a simulation, and their end.
 
-use super::{NodeId, Simulation};
+use super::{Simulation, program::NodeId};
 use std::time::Duration;
 
 impl Simulation {
@@ -105,7 +105,7 @@ impl Drop for Simulation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{EventLoopGroup, testing::simulation::sleep};
+    use crate::{group::EventLoopGroup, testing::simulation::calls::sleep};
     use std::sync::{Arc, Mutex};
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
             let group = EventLoopGroup::builder().threads(1).build()?;
             let _server = crate::bootstrap::ServerBootstrap::new(&group)
                 .pipeline(|_peer| {
-                    crate::pipeline::Pipeline::codec(crate::codec::RawBytes)
+                    crate::channel::Pipeline::codec(crate::codec::RawBytes)
                         .on_read(|_ctx, _bytes: bytes::Bytes| Ok(()))
                 })
                 .bind("10.0.0.1:7000")?;

@@ -1,7 +1,7 @@
 //! The programs of nodes.
 
 use crate::{
-    Result,
+    error::Result,
     machine::simulated::{Machine, Shared},
 };
 use std::sync::{Arc, Mutex, PoisonError};

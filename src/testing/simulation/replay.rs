@@ -1,6 +1,6 @@
 //! A run as text: its seed, its faults and its operations.
 
-use super::{Faults, Simulation};
+use super::{Simulation, faults::Faults};
 use crate::machine::simulated::Mask;
 use std::{fmt, str::FromStr};
 

@@ -1,6 +1,6 @@
 //! The facts that are kept of a run.
 
-use super::{Counters, Failure};
+use super::{Counters, failure::Failure};
 use crate::machine::simulated::{Fault, Operation, Record, States};
 use std::time::Duration;
 

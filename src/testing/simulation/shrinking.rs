@@ -5,7 +5,7 @@
 //! with the same message, numbers aside. Otherwise the report would be about another failure.
 
 use super::{
-    Failure,
+    failure::Failure,
     replay::Replay,
     run::{Played, SeedRun},
 };

@@ -7,7 +7,10 @@ use super::{
     timeout::{Parts, Timeout, TimeoutEntry, TimerTask},
     worker::Worker,
 };
-use crate::{Result, error::SendError, timer::deadline_after};
+use crate::{
+    error::{Result, SendError},
+    timer::deadline_after,
+};
 use std::{
     panic::Location,
     sync::{Arc, Mutex, atomic::Ordering},

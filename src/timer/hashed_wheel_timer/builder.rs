@@ -8,7 +8,12 @@ use super::{
     live::Live,
     shared::{Handle, TimerExecutor, TimerSettings},
 };
-use crate::{Error, Result, clock::Clock, machine, timer::WheelBuilder};
+use crate::{
+    clock::Clock,
+    error::{Error, Result},
+    machine,
+    timer::wheel_builder::WheelBuilder,
+};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// The limit of pending timeouts if none is set. Together with cancelled timeouts that have not

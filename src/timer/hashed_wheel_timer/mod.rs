@@ -48,10 +48,7 @@ mod worker;
 pub use builder::HashedWheelTimerBuilder;
 pub use timeout::Timeout;
 
-use crate::{
-    Error, Result,
-    error::{SendError, panic_message},
-};
+use crate::error::{Error, Result, SendError, panic_message};
 use shared::Handle;
 use std::{fmt, panic::Location, sync::Arc, time::Duration};
 use timeout::NoHook;

@@ -7,12 +7,11 @@
 
 use super::live::Live;
 use crate::{
-    Error, Result,
     clock::{Clock, TimeSource, nanos},
-    error::Resource,
+    error::{Error, Resource, Result},
     machine::{self, JoinHandle, Parker},
     sync::{Inbox, Mailbox, WakeUp, mailbox},
-    timer::Wheel,
+    timer::wheel::Wheel,
 };
 use std::{
     mem,

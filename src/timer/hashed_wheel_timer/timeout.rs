@@ -8,9 +8,8 @@
 
 use super::{HashedWheelTimer, shared::TimerShared};
 use crate::{
-    Result,
-    error::{caught, drop_guarded, panic_message},
-    timer::WheelKey,
+    error::{Result, caught, drop_guarded, panic_message},
+    timer::entries::WheelKey,
 };
 use std::{
     fmt,
@@ -316,7 +315,7 @@ impl fmt::Debug for Timeout {
 #[cfg(all(test, not(netwheel_loom)))]
 mod tests {
     use super::*;
-    use crate::testing::ManualClock;
+    use crate::clock::ManualClock;
     use std::{hash::DefaultHasher, time::Duration};
 
     #[test]

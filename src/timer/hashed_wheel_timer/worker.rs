@@ -14,7 +14,7 @@ use super::{
     shared::{TimerExecutor, TimerShared, WorkerParts},
     timeout::{Errand, Timeout},
 };
-use crate::{error::caught, sync::Inbox, timer::Wheel};
+use crate::{error::caught, sync::Inbox, timer::wheel::Wheel};
 use std::{collections::VecDeque, mem, sync::Arc, time::Duration};
 
 /// The maximum number of additions that a turn puts into the wheel, and of cancelled timeouts that
@@ -204,7 +204,7 @@ impl Worker {
 
 #[cfg(all(test, not(netwheel_loom)))]
 mod tests {
-    use crate::{testing::ManualClock, timer::HashedWheelTimer};
+    use crate::{clock::ManualClock, timer::hashed_wheel_timer::HashedWheelTimer};
     use std::{sync::Arc, thread, time::Duration};
 
     /// More than the number of cancelled timeouts that stay in the wheel without a wakeup.

@@ -5,7 +5,7 @@ use super::{
     forger::{Forger, answer, buffered_client, sent},
     pair::{End, VERSIONS, client_config, established, server_config, shake_hands, text, transfer},
 };
-use crate::tls::{TlsCertificates, TlsVersion};
+use crate::tls::{info::TlsVersion, tls_certificates::TlsCertificates};
 use rustls::{ContentType, HandshakeKind, ServerConnection, client::Resumption};
 use std::{collections::BTreeMap, io::Write, sync::Arc};
 

@@ -1,6 +1,6 @@
 //! Certificates for tests.
 
-use crate::tls::{TlsCertificate, TlsRoots};
+use crate::tls::{certificate::TlsCertificate, roots::TlsRoots};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 
 /// Returns a self-signed certificate for a host.

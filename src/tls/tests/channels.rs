@@ -2,11 +2,12 @@
 
 use super::pair::{End, HOST, VERSIONS, client_config, server_config, text};
 use crate::{
-    Context, Error, Handler, Pipeline, Result,
-    channel::ChannelOptions,
+    channel::{ChannelOptions, Pipeline},
     codec::Line,
+    error::{Error, Result},
+    pipeline::{Context, Handler},
     testing::EmbeddedChannel,
-    tls::{TlsVersion, filter::TlsFilter},
+    tls::{filter::TlsFilter, info::TlsVersion},
 };
 use bytes::Bytes;
 use std::{cell::RefCell, rc::Rc, sync::Arc};

@@ -1,7 +1,7 @@
 //! `Forger`: a client that sends any record it likes, correctly encrypted.
 
 use super::pair::{End, HOST, client_config};
-use crate::tls::TlsVersion;
+use crate::tls::info::TlsVersion;
 use rustls::{
     ClientConfig, ClientConnection, ConnectionTrafficSecrets, ContentType, ProtocolVersion,
     SupportedCipherSuite,

@@ -5,7 +5,7 @@ use super::pair::{
     server_config_with_client_auth, shake_hands, text, transfer,
 };
 #[cfg(feature = "tls-aws-lc")]
-use crate::tls::TlsVersion;
+use crate::tls::info::TlsVersion;
 use rustls::{ServerConfig, client::Resumption};
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 use super::pair::{
     End, VERSIONS, client_config, server_config, server_config_with_client_auth, shake_hands, text, transfer,
 };
-use crate::{tls::TlsVersion, worker_pool::WorkerPool};
+use crate::{tls::info::TlsVersion, worker_pool::WorkerPool};
 
 /// Completes the handshake with a pool that has no threads. Returns how many steps it has run.
 fn shake_hands_by(workers: &WorkerPool, client: &mut End, server: &mut End, segment: usize) -> usize {

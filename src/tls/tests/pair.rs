@@ -1,9 +1,14 @@
 //! A client and a server filter that are connected by memory, and their certificates.
 
 use crate::{
-    Result,
     channel::filter::{FilterHarness, FilterState},
-    tls::{TlsCertificates, TlsInfo, TlsVersion, filter::TlsFilter, provider::provider},
+    error::Result,
+    tls::{
+        filter::TlsFilter,
+        info::{TlsInfo, TlsVersion},
+        provider::provider,
+        tls_certificates::TlsCertificates,
+    },
     worker_pool::WorkerPool,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};

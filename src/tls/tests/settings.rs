@@ -3,14 +3,20 @@
 
 use super::certificates::{certificate_for, self_signed};
 use crate::{
+    bootstrap::{ClientBootstrap, Server, ServerBootstrap},
+    channel::{Channel, Peer, Pipeline},
     codec::Line,
-    error::PeerError,
-    prelude::*,
+    error::{Error, PeerError},
+    group::EventLoopGroup,
     proxy::{ProxyHeader, ProxyProtocol},
     testing::wait::{PATIENCE, wait_until},
     tls::{
-        ClientCertificates, TlsCertificate, TlsClient, TlsInfo, TlsRoots, TlsServer, TlsVersion,
+        certificate::TlsCertificate,
+        client::TlsClient,
+        info::{TlsInfo, TlsVersion},
         provider::provider,
+        roots::TlsRoots,
+        server::{ClientCertificates, TlsServer},
     },
     worker_pool::WorkerPool,
 };
@@ -55,7 +61,7 @@ impl Connected {
     }
 }
 
-fn connect(group: &EventLoopGroup, to: SocketAddr, tls: &TlsClient) -> crate::Result<Connected> {
+fn connect(group: &EventLoopGroup, to: SocketAddr, tls: &TlsClient) -> crate::error::Result<Connected> {
     let (sender, lines) = channel();
     let (told, info) = channel();
     let client = ClientBootstrap::new(group).tls(tls.clone()).pipeline(move |peer| {
@@ -336,7 +342,7 @@ fn handshakes_on_workers_give_the_same_result() {
 
 #[test]
 fn settings_out_of_range_are_refused_with_their_names() {
-    let refused = |result: crate::Result<()>, setting: &str, value: &str| {
+    let refused = |result: crate::error::Result<()>, setting: &str, value: &str| {
         let Err(Error::Setting(error)) = result else { panic!("{setting} was accepted") };
         assert_eq!(error.setting(), setting);
         assert!(error.value().contains(value), "{error}");

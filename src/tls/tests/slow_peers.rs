@@ -2,11 +2,12 @@
 
 use super::pair::{End, VERSIONS, client_config, server_config};
 use crate::{
-    Context, Handler, Pipeline, Result,
-    channel::{ChannelOptions, Overflow},
+    channel::{ChannelOptions, Overflow, Pipeline},
     codec::{Line, RawBytes},
+    error::Result,
+    pipeline::{Context, Handler},
     testing::EmbeddedChannel,
-    tls::{TlsVersion, filter::TlsFilter},
+    tls::{filter::TlsFilter, info::TlsVersion},
 };
 use bytes::Bytes;
 use std::{sync::Arc, time::Duration};

@@ -2,11 +2,14 @@
 
 use super::certificates::self_signed;
 use crate::{
+    bootstrap::{ClientBootstrap, ServerBootstrap},
+    channel::Pipeline,
     codec::Line,
-    error::PeerError,
-    prelude::*,
+    error::{Error, PeerError},
+    group::EventLoopGroup,
+    pipeline::{Context, Handler},
     testing::wait::wait_until,
-    tls::{TlsClient, TlsRoots, TlsServer, TlsVersion, provider::provider},
+    tls::{client::TlsClient, info::TlsVersion, provider::provider, roots::TlsRoots, server::TlsServer},
     worker_pool::WorkerPool,
 };
 use bytes::Bytes;
@@ -26,7 +29,7 @@ impl Handler for Lines {
     type Read = Bytes;
     type Write = Bytes;
 
-    fn read(&mut self, _: &mut Context<'_, Self>, line: Bytes) -> crate::Result {
+    fn read(&mut self, _: &mut Context<'_, Self>, line: Bytes) -> crate::error::Result {
         let _ = self.0.send(String::from_utf8_lossy(&line).into_owned());
         Ok(())
     }

@@ -2,11 +2,15 @@
 
 use super::certificates::self_signed;
 use crate::{
+    bootstrap::{ClientBootstrap, ServerBootstrap},
+    channel::Pipeline,
     codec::Line,
-    prelude::*,
+    error::Error,
+    group::EventLoopGroup,
+    pipeline::{Context, Handler},
     proxy::{ProxyHeader, ProxyProtocol},
     testing::{EmbeddedChannel, wait::PATIENCE},
-    tls::{TlsClient, TlsServer},
+    tls::{client::TlsClient, server::TlsServer},
 };
 use bytes::Bytes;
 use std::{
@@ -21,7 +25,7 @@ impl Handler for Upgrading {
     type Read = Bytes;
     type Write = Bytes;
 
-    fn read(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> crate::Result {
+    fn read(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> crate::error::Result {
         if &line[..] == b"STARTTLS" {
             ctx.write("ready".into())?;
             return ctx.start_tls(&self.0);
@@ -34,7 +38,7 @@ impl Handler for Upgrading {
         ctx.write(answer.into())
     }
 
-    fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> crate::Result {
+    fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> crate::error::Result {
         let _ = self.1.send(format!("{error:#}"));
         ctx.close();
         Ok(())
@@ -48,12 +52,12 @@ impl Handler for Asking {
     type Read = Bytes;
     type Write = Bytes;
 
-    fn active(&mut self, ctx: &mut Context<'_, Self>) -> crate::Result {
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> crate::error::Result {
         ctx.write("hello".into())?;
         ctx.write("STARTTLS".into())
     }
 
-    fn read(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> crate::Result {
+    fn read(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> crate::error::Result {
         let _ = self.1.send(String::from_utf8_lossy(&line).into_owned());
         if &line[..] == b"ready" {
             ctx.start_tls(&self.0)?;
@@ -62,7 +66,7 @@ impl Handler for Asking {
         Ok(())
     }
 
-    fn error(&mut self, _: &mut Context<'_, Self>, error: Error) -> crate::Result {
+    fn error(&mut self, _: &mut Context<'_, Self>, error: Error) -> crate::error::Result {
         let _ = self.1.send(format!("{error:#}"));
         Err(error)
     }

@@ -3,7 +3,7 @@
 //! Invariant: invalid values are refused, as for [`TcpOptions`](super::TcpOptions).
 
 use super::socket_options::{check_buffer, check_name, set_buffers, set_reuse_port};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use socket2::SockRef;
 use std::io;
 

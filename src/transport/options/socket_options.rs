@@ -4,7 +4,7 @@
 //! Invariant: this module never opens or keeps a socket. An option that the system does not support
 //! is refused by its check; its setter then does nothing.
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use socket2::Socket;
 use std::{fmt, io};
 

@@ -7,7 +7,7 @@
 use super::socket_options::{
     IpVersion, LINUX, check_buffer, check_hops, check_name, check_system, set_buffers, set_hops,
 };
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use socket2::{SockRef, TcpKeepalive};
 use std::{io, net::IpAddr, time::Duration};
 

@@ -1,7 +1,7 @@
 //! Options are set and read back from the socket.
 
 use super::*;
-use crate::transport::ListenerOptions;
+use crate::transport::options::listener_options::ListenerOptions;
 use socket2::{Domain, Socket, Type};
 use std::net::{TcpListener, TcpStream};
 

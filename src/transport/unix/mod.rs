@@ -17,7 +17,7 @@ pub(crate) use socket_file::SocketFile;
 pub use unix_address::UnixAddress;
 
 use super::{ListenerOptions, TcpOptions};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use socket2::{Domain, SockRef, Socket, Type};
 use std::io;
 

@@ -3,7 +3,7 @@
 //! Invariant: a name is valid for the system: not too long, and without zero bytes where they are
 //! not allowed.
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use socket2::SockAddr;
 use std::{
     fmt, io,

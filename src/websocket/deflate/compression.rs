@@ -1,9 +1,9 @@
 //! The compression of one connection.
 
-use super::{Negotiated, engines};
+use super::{engines, negotiated::Negotiated};
 use crate::{
     pipeline::combine,
-    websocket::{WebSocketError, frame::short_or_own},
+    websocket::{error::WebSocketError, frame::short_or_own},
 };
 use bytes::Bytes;
 use flate2::{Compress, Decompress};

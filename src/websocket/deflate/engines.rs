@@ -4,7 +4,7 @@
 //! decompressor; both are reset before each message. The output of a decompressor never exceeds the
 //! limit by more than one byte, so that a short message cannot fill the memory.
 
-use crate::websocket::WebSocketError;
+use crate::websocket::error::WebSocketError;
 use flate2::{Compress, Compression as Level, Decompress, FlushCompress, FlushDecompress, Status};
 use std::cell::RefCell;
 

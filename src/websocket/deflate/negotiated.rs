@@ -4,7 +4,7 @@
 //! one that asks for a window of our compressor of 8 bits, which zlib does not have. A server
 //! accepts the first valid offer.
 
-use super::Deflate;
+use super::settings::Deflate;
 use crate::{http::Headers, websocket::header_list::elements};
 
 const NAME: &[u8] = b"permessage-deflate";

@@ -1,6 +1,6 @@
 //! The settings of compression.
 
-use crate::{Result, settings::settings};
+use crate::{error::Result, settings::settings};
 
 settings! {
     /// The settings of the extension permessage-deflate. A value out of range is reported when the

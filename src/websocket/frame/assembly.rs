@@ -9,7 +9,11 @@ use super::{
     mask::{MaskKey, rotate, unmask_into},
     utf8_validator::Utf8Validator,
 };
-use crate::websocket::{Message, Utf8Bytes, WebSocketError, compression::Compression};
+use crate::websocket::{
+    compression::Compression,
+    error::WebSocketError,
+    message::{Message, Utf8Bytes},
+};
 use bytes::{Buf, Bytes};
 
 /// A message of which a part has arrived.

@@ -10,13 +10,15 @@ use super::{
     mask::{put_masked, random_key, unmask},
 };
 use crate::{
-    Result,
     buffer::OutboundBuffer,
-    error::EncodeError,
+    error::{EncodeError, Result},
     pipeline::Codec,
     websocket::{
-        CloseCode, CloseFrame, Message, Utf8Bytes, WebSocketError, WebSocketSettings,
-        compression::Compression, role::Role,
+        compression::Compression,
+        error::WebSocketError,
+        message::{CloseCode, CloseFrame, Message, Utf8Bytes},
+        role::Role,
+        settings::WebSocketSettings,
     },
 };
 use bytes::{Buf, Bytes};

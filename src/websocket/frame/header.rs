@@ -11,7 +11,7 @@
 //! first error of a frame does not depend on how the network splits it.
 
 use super::mask::MaskKey;
-use crate::{buffer::OutboundBuffer, websocket::WebSocketError};
+use crate::{buffer::OutboundBuffer, websocket::error::WebSocketError};
 
 /// The opcode of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

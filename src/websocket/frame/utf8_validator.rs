@@ -3,7 +3,7 @@
 //! Invariants: each byte is checked once, plus at most three bytes of a code point that was cut.
 //! The first byte that cannot continue the text is an error as soon as it arrives.
 
-use crate::websocket::WebSocketError;
+use crate::websocket::error::WebSocketError;
 use std::str::from_utf8;
 
 /// The state of a text of which a part has arrived.

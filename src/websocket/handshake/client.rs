@@ -8,15 +8,17 @@ use super::{
 #[cfg(feature = "deflate")]
 use crate::websocket::deflate::{Deflate, Negotiated};
 use crate::{
-    Context, Error, Handler, Result,
+    channel::AnyPipeline,
+    error::{Error, Result},
     http::{Headers, HttpClient, Part, Request, Response, StatusCode, Version},
-    pipeline::AnyPipeline,
+    pipeline::{Context, Handler},
     websocket::{
-        Accepted, WebSocketPipeline, WebSocketSettings,
+        accepted::Accepted,
         compression::Compression,
-        connection::pipeline,
+        connection::{WebSocketPipeline, pipeline},
         header_list::{elements, only},
         role::Role,
+        settings::WebSocketSettings,
     },
 };
 use std::sync::Arc;

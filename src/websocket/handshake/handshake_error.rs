@@ -1,6 +1,9 @@
 //! Why a client refuses the response of a server.
 
-use crate::{Error, error::PeerError, http::StatusCode};
+use crate::{
+    error::{Error, PeerError},
+    http::StatusCode,
+};
 use std::fmt;
 
 /// Why a client refuses the response of a server to its handshake.

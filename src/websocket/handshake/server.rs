@@ -4,14 +4,15 @@ use super::accept_key::{accept_key, is_key};
 #[cfg(feature = "deflate")]
 use crate::websocket::deflate::{Deflate, Negotiated};
 use crate::{
-    Error, Result,
+    error::{Error, Result},
     http::{Request, Response, StatusCode},
     websocket::{
-        Accepted, WebSocketPipeline, WebSocketSettings,
+        accepted::Accepted,
         compression::Compression,
-        connection::pipeline,
+        connection::{WebSocketPipeline, pipeline},
         header_list::{elements, is_token, only},
         role::Role,
+        settings::WebSocketSettings,
     },
 };
 use std::sync::Arc;

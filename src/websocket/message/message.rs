@@ -1,6 +1,6 @@
 //! Messages of a WebSocket connection.
 
-use super::{CloseCode, Utf8Bytes};
+use super::{close_code::CloseCode, utf8_bytes::Utf8Bytes};
 use bytes::Bytes;
 
 /// A message of a WebSocket connection.

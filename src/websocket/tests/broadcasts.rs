@@ -2,11 +2,13 @@
 
 use super::support::{CLOSE, Echo, TEXT, as_read, client, close_payload, server, settings};
 use crate::{
-    ChannelGroup,
-    channel::BroadcastReport,
+    channel::{BroadcastReport, group::ChannelGroup},
     http::Request,
     testing::EmbeddedChannel,
-    websocket::{CloseCode, Message, WebSocketServer},
+    websocket::{
+        handshake::WebSocketServer,
+        message::{CloseCode, Message},
+    },
 };
 use bytes::Bytes;
 use std::{collections::BTreeMap, time::Duration};
@@ -64,7 +66,7 @@ fn quiet() -> WebSocketServer {
 #[cfg(feature = "deflate")]
 #[test]
 fn a_broadcast_is_encoded_and_compressed_once_per_parameters() {
-    use crate::websocket::{Deflate, deflate::compressions};
+    use crate::websocket::deflate::{Deflate, compressions};
 
     let websocket = quiet().deflate(Deflate::new()).unwrap();
     let mut room = Room::default();

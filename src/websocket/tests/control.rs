@@ -5,10 +5,13 @@ use super::support::{
     frame, sent, server, server_channel, server_codec, settings, websocket_error,
 };
 use crate::{
-    Codec, Error,
     buffer::OutboundBuffer,
-    error::EncodeError,
-    websocket::{CloseCode, CloseFrame, Message, WebSocketError},
+    error::{EncodeError, Error},
+    pipeline::Codec,
+    websocket::{
+        error::WebSocketError,
+        message::{CloseCode, CloseFrame, Message},
+    },
 };
 use std::time::Duration;
 

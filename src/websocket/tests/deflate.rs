@@ -4,12 +4,16 @@ use super::support::{
     BINARY, CONTINUATION, Decoded, FIN, PING, TEXT, close_payload, decode, error_of, frame, settings,
 };
 use crate::{
-    Codec,
     buffer::OutboundBuffer,
     http::Headers,
+    pipeline::Codec,
     websocket::{
-        CloseCode, Deflate, Message, WebSocketCodec, WebSocketError, compression::Compression,
-        deflate::Negotiated, role::Role,
+        compression::Compression,
+        deflate::{Deflate, Negotiated},
+        error::WebSocketError,
+        frame::WebSocketCodec,
+        message::{CloseCode, Message},
+        role::Role,
     },
 };
 use bytes::Bytes;
@@ -227,7 +231,7 @@ fn codecs_with_equal_parameters_have_equal_encoding_keys() {
 
 #[test]
 fn settings_out_of_range_are_refused() {
-    use crate::websocket::WebSocketServer;
+    use crate::websocket::handshake::WebSocketServer;
     for (deflate, text) in [
         (Deflate::new().window_bits(8), "window_bits is 8; it must be 9 to 15"),
         (Deflate::new().window_bits(16), "window_bits is 16; it must be 9 to 15"),

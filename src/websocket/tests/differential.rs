@@ -1,7 +1,7 @@
 //! This codec and tungstenite decode equal frames to equal messages.
 
 use super::support::{FIN, client_codec, close_payload, decode, frame, limited_codec, settings};
-use crate::websocket::{CloseCode, Message};
+use crate::websocket::message::{CloseCode, Message};
 use proptest::prelude::*;
 use std::io::{self, Cursor, Read, Write};
 use tungstenite::{
@@ -122,7 +122,7 @@ proptest! {
         ].boxed(), 0..8),
         by_client: bool,
     ) {
-        use crate::{Codec, buffer::OutboundBuffer};
+        use crate::{pipeline::Codec, buffer::OutboundBuffer};
         let mut codec = if by_client { client_codec() } else { limited_codec(settings()) };
         let mut output = OutboundBuffer::new();
         for message in &messages {

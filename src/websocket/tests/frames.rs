@@ -5,9 +5,13 @@ use super::support::{
     server_codec,
 };
 use crate::{
-    Codec,
     buffer::OutboundBuffer,
-    websocket::{CloseCode, Message, WebSocketCodec, WebSocketError},
+    pipeline::Codec,
+    websocket::{
+        error::WebSocketError,
+        frame::WebSocketCodec,
+        message::{CloseCode, Message},
+    },
 };
 use bytes::Bytes;
 

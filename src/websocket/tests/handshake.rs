@@ -2,11 +2,15 @@
 
 use super::support::{TEXT, as_read, client, server};
 use crate::{
-    Context, Handler, Pipeline, Result,
+    channel::Pipeline,
+    error::Result,
     http::{HttpServer, Part, Request, Response, StatusCode},
+    pipeline::{Context, Handler},
     testing::EmbeddedChannel,
     websocket::{
-        HandshakeError, Message, WebSocketClient, WebSocketServer, WebSocketSettings, handshake::accept_key,
+        handshake::{HandshakeError, WebSocketClient, WebSocketServer, accept_key},
+        message::Message,
+        settings::WebSocketSettings,
     },
 };
 use std::{cell::RefCell, rc::Rc, time::Duration};
@@ -214,7 +218,7 @@ fn our_client_connects_to_our_server() {
             accepted.into_parts().1.handler(Greet(seen))
         },
     );
-    let mut client = EmbeddedChannel::new(crate::pipeline::IntoPipeline::into_pipeline(pipeline).unwrap());
+    let mut client = EmbeddedChannel::new(crate::channel::IntoPipeline::into_pipeline(pipeline).unwrap());
     exchange(&mut client, &mut server);
     assert_eq!(*received.borrow(), [Message::text("hello")]);
 }
@@ -249,7 +253,7 @@ fn a_client_refuses_a_response_that_does_not_answer_its_request() {
 /// Returns a channel of a client that echoes after its handshake.
 fn echo_client(client: &WebSocketClient) -> EmbeddedChannel<std::convert::Infallible> {
     let pipeline = client.pipeline("/", |accepted| accepted.into_parts().1.handler(Echo));
-    EmbeddedChannel::new(crate::pipeline::IntoPipeline::into_pipeline(pipeline).unwrap())
+    EmbeddedChannel::new(crate::channel::IntoPipeline::into_pipeline(pipeline).unwrap())
 }
 
 #[test]

@@ -4,9 +4,15 @@ use super::support::{
     BINARY, CONTINUATION, Decoded, FIN, PING, TEXT, client, decode, error_of, frame, limited_codec, settings,
 };
 use crate::{
-    Codec,
+    pipeline::Codec,
     settings::tests::check_limits_page,
-    websocket::{CloseCode, Message, WebSocketCodec, WebSocketError, WebSocketServer, WebSocketSettings},
+    websocket::{
+        error::WebSocketError,
+        frame::WebSocketCodec,
+        handshake::WebSocketServer,
+        message::{CloseCode, Message},
+        settings::WebSocketSettings,
+    },
 };
 use bytes::Bytes;
 use std::time::Duration;

@@ -19,7 +19,7 @@ mod text;
 #[test]
 #[cfg(target_pointer_width = "64")]
 fn the_state_of_a_connection_stays_small() {
-    use super::{WebSocketCodec, WebSocketStage};
+    use super::{frame::WebSocketCodec, stage::WebSocketStage};
     let (codec, stage) = (size_of::<WebSocketCodec>(), size_of::<WebSocketStage>());
     assert!(codec <= 40, "WebSocketCodec: {codec} bytes");
     assert!(stage <= 56, "WebSocketStage: {stage} bytes");

@@ -1,7 +1,7 @@
 //! Pings, Pongs and dead peers.
 
 use super::support::{CONTINUATION, FIN, PING, PONG, TEXT, client, frame, sent, server_channel, settings};
-use crate::{Error, websocket::Message};
+use crate::{error::Error, websocket::message::Message};
 use std::time::Duration;
 
 #[test]

@@ -2,9 +2,16 @@
 
 use super::support::{CLOSE, TEXT, client, close_payload, server};
 use crate::{
-    prelude::*,
-    shutdown::ShutdownOptions,
-    websocket::{CloseCode, Message, WebSocketServer, WebSocketSettings},
+    bootstrap::ServerBootstrap,
+    error::Result,
+    event_loop::ShutdownOptions,
+    group::EventLoopGroup,
+    pipeline::{Context, Handler},
+    websocket::{
+        handshake::WebSocketServer,
+        message::{CloseCode, Message},
+        settings::WebSocketSettings,
+    },
 };
 use std::{
     io::{Read, Write},

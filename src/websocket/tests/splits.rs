@@ -3,7 +3,7 @@
 use super::support::{
     Decoded, FIN, client_codec, close_payload, frame, limited_codec, server_codec, settings,
 };
-use crate::websocket::{Message, WebSocketCodec};
+use crate::websocket::{frame::WebSocketCodec, message::Message};
 use proptest::prelude::*;
 
 /// A frame that is usually valid.

@@ -1,12 +1,18 @@
 //! Frames, and codecs and channels to feed them to.
 
 use crate::{
-    Codec, Context, Error, Handler, Result,
+    error::{Error, Result},
     http::{HttpServer, Part, Request},
+    pipeline::{Codec, Context, Handler},
     testing::EmbeddedChannel,
     websocket::{
-        CloseCode, Message, WebSocketClient, WebSocketCodec, WebSocketError, WebSocketServer,
-        WebSocketSettings, compression::Compression, role::Role,
+        compression::Compression,
+        error::WebSocketError,
+        frame::WebSocketCodec,
+        handshake::{WebSocketClient, WebSocketServer},
+        message::{CloseCode, Message},
+        role::Role,
+        settings::WebSocketSettings,
     },
 };
 use bytes::Bytes;

@@ -1,7 +1,10 @@
 //! Text messages and UTF-8.
 
 use super::support::{CONTINUATION, Decoded, FIN, TEXT, client, decode, error_of, frame, server_codec};
-use crate::websocket::{CloseCode, Message, WebSocketError};
+use crate::websocket::{
+    error::WebSocketError,
+    message::{CloseCode, Message},
+};
 
 /// D-35
 #[test]

@@ -13,12 +13,11 @@
 //! consuming a byte is called once more, and then the channel closes. Runs on the channel's loop.
 //! Does not read the transport.
 
-use super::super::{
-    ChannelCore, LoopServices, Memory, Pending,
-    links::{Batch, DecodePass},
-};
+use super::super::{ChannelCore, links::Batch, services::LoopServices, status::Memory};
 use crate::{
-    channel::{close_cause::CloseCause, event::Event, filter::MAX_KEPT, undecoded::InputMemory},
+    channel::{
+        DecodePass, Pending, close_cause::CloseCause, event::Event, filter::MAX_KEPT, undecoded::InputMemory,
+    },
     error::{PeerError, caught},
     log_throttle::{STUCK, log_throttled},
 };

@@ -3,8 +3,8 @@
 //! Auto-read and requested reads decide what the pipeline gets. Filters read for themselves until
 //! they are established, whatever the pipeline wants.
 
-use super::super::{ChannelState, LoopServices, Pending, ReadDemand, Readiness};
-use crate::channel::shaping::Direction;
+use super::super::{ChannelState, ReadDemand, services::LoopServices};
+use crate::channel::{Pending, Readiness, shaping::Direction};
 
 impl ChannelState {
     /// Returns whether there is input, here or in the transport, that may be read now without an

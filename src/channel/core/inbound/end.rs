@@ -1,10 +1,7 @@
 //! The end of the peer's stream, behind its last messages.
 
-use super::super::{
-    ChannelCore, InputHalf, LoopServices, Pending, ReadDemand, Readiness,
-    links::{Batch, DecodePass},
-};
-use crate::channel::{close_cause::CloseCause, event::Event};
+use super::super::{ChannelCore, InputHalf, ReadDemand, links::Batch, services::LoopServices};
+use crate::channel::{DecodePass, Pending, Readiness, close_cause::CloseCause, event::Event};
 
 impl ChannelCore {
     /// Handles the end of the peer's stream: decodes the kept bytes for the last time, then closes

@@ -1,9 +1,9 @@
 //! Requests to close a channel or to end its output, and what the driver does about them.
 
-use super::super::{ChannelCore, ChannelState, LoopServices, status::CloseMode};
+use super::super::{ChannelCore, ChannelState, services::LoopServices, status::CloseMode};
 use crate::{
-    Error,
     channel::close_cause::CloseCause,
+    error::Error,
     log_throttle::{UNSENT, log_throttled},
 };
 use log::Level;

@@ -1,7 +1,7 @@
 //! The state that a channel shares with its handles.
 
-use super::super::{ChannelState, LoopServices, Memory};
-use crate::channel::handle::{ChannelShared, SizeHint};
+use super::super::{ChannelState, services::LoopServices, status::Memory};
+use crate::channel::{ChannelShared, SizeHint};
 use std::sync::Arc;
 
 impl ChannelState {

@@ -8,19 +8,18 @@
 //! nothing is opened or sealed; what the filters have sent (an alert) is still written.
 
 use super::super::{
-    AnyPipeline, ChannelCore, ChannelState, LoopServices, Pending, PipelineSettings, ReadDemand, Readiness,
-    links::{Establish, Placeholder},
+    ChannelCore, ChannelState, ReadDemand, any_pipeline::AnyPipeline, links::Placeholder,
+    pipeline_settings::PipelineSettings, services::LoopServices,
 };
 use crate::{
-    Error, Result,
     channel::{
+        ChannelTimer, Due, Establish, Pending, Readiness, TimerToken,
         close_cause::CloseCause,
         config::ChannelConfig,
         filter::{Filter, Filters, Resume},
         peer::Peer,
-        timers::{ChannelTimer, Due, TimerToken},
     },
-    error::PeerError,
+    error::{Error, PeerError, Result},
     id::ChannelId,
     log_throttle::{HANDSHAKES, log_throttled},
 };

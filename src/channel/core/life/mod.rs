@@ -12,10 +12,10 @@ mod replace;
 pub(in crate::channel) use close::Action;
 pub(super) use replace::AT_ONCE;
 
-use super::{ChannelCore, LoopServices};
+use super::{ChannelCore, services::LoopServices};
 use crate::{
-    Error,
     channel::{close_cause::CloseCause, event::Event},
+    error::Error,
     log_throttle::CHANNEL_ERRORS,
 };
 use log::Level;

@@ -22,13 +22,12 @@
 //! their confirmations, and auto-read stay as they are. Runs on the channel's loop. Owns nothing.
 
 use super::super::{
-    AnyPipeline, ChannelCore, ChannelState, InputHalf, LoopServices, Memory, Pending, PipelineSettings,
-    ReadDemand, Readiness,
+    ChannelCore, ChannelState, InputHalf, ReadDemand, any_pipeline::AnyPipeline,
+    pipeline_settings::PipelineSettings, services::LoopServices, status::Memory,
 };
 use crate::{
-    Error, Result,
-    channel::{close_cause::CloseCause, event::Event, extras::Extras, handle::ChannelShared},
-    error::{Resource, caught},
+    channel::{ChannelShared, Pending, Readiness, close_cause::CloseCause, event::Event, extras::Extras},
+    error::{Error, Resource, Result, caught},
     log_throttle::{PANICS, log_throttled},
 };
 use log::Level;

@@ -4,15 +4,15 @@
 //! it and is the last call, and no call is made from within another one. A pipeline that was called
 //! `active` is dropped after its `inactive`, unless another pipeline has replaced it.
 
-use super::{DecodePass, Establish};
+use super::{decode_pass::DecodePass, establish::Establish};
 use crate::{
-    Result,
     channel::{
-        core::{ChannelState, ErasedPipeline, LoopServices},
+        PipelineTypes,
+        core::{ChannelState, ErasedPipeline, services::LoopServices},
         event::Event,
-        handle::PipelineTypes,
         shared_message::{EncodingMemo, SharedMessage},
     },
+    error::Result,
     machine::simulated,
     sync::TypeName,
 };

@@ -4,8 +4,8 @@
 //! what the filters have found.
 
 use crate::{
-    Error, Result,
-    channel::{core::AnyPipeline, handle::ChannelShared, peer::Peer},
+    channel::{ChannelShared, core::any_pipeline::AnyPipeline, peer::Peer},
+    error::{Error, Result},
 };
 use std::sync::Arc;
 

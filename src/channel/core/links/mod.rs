@@ -18,8 +18,8 @@ pub(crate) use establish::Establish;
 pub use pipeline::{IntoPipeline, Pipeline};
 pub(in crate::channel) use placeholder::Placeholder;
 
-use super::{ChannelState, LoopServices};
-use crate::{Result, channel::handle::SizeHint};
+use super::{ChannelState, services::LoopServices};
+use crate::{channel::SizeHint, error::Result};
 
 /// The outbound side of the links, for a writer that knows only the message type.
 pub(crate) trait Push<M> {

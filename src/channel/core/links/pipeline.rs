@@ -1,12 +1,12 @@
 //! A finished pipeline: its links, its handler, and the settings that come with them.
 
 use crate::{
-    Result,
     channel::{
-        core::AnyPipeline,
+        core::any_pipeline::AnyPipeline,
         filter::{Filter, Filters},
         peer::Peer,
     },
+    error::Result,
 };
 use std::{convert::Infallible, fmt, marker::PhantomData};
 
@@ -61,8 +61,8 @@ mod sealed {
     pub trait Sealed {}
 
     impl<M> Sealed for super::Pipeline<M> {}
-    impl Sealed for super::AnyPipeline {}
-    impl<P: Sealed> Sealed for crate::Result<P> {}
+    impl Sealed for crate::channel::core::any_pipeline::AnyPipeline {}
+    impl<P: Sealed> Sealed for crate::error::Result<P> {}
 }
 
 /// The return type of a pipeline factory: [`Pipeline<M>`], [`AnyPipeline`], or a [`Result`] of

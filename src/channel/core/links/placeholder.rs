@@ -2,16 +2,15 @@
 //!
 //! Invariant: nothing of the program is called through it.
 
-use super::{DecodePass, Establish};
+use super::{decode_pass::DecodePass, establish::Establish};
 use crate::{
-    Error, Result,
     channel::{
-        core::{ChannelState, ErasedPipeline, LoopServices},
+        PipelineTypes,
+        core::{ChannelState, ErasedPipeline, services::LoopServices},
         event::Event,
-        handle::PipelineTypes,
         shared_message::{EncodingMemo, SharedMessage},
     },
-    error::drop_guarded,
+    error::{Error, Result, drop_guarded},
 };
 use bytes::Bytes;
 use std::{

@@ -1,13 +1,12 @@
 //! The boundaries of messages that wait to be sent, and the completions of writes.
 
 use super::{
-    super::{ChannelState, LoopServices, Memory},
+    super::{ChannelState, services::LoopServices, status::Memory},
     Outbound,
 };
 use crate::{
-    Error, Result,
     channel::{config::Overflow, confirmation::Confirmation, handle::MAX_UNCONFIRMED},
-    error::Resource,
+    error::{Error, Resource, Result},
 };
 
 impl Outbound {

@@ -3,11 +3,11 @@
 //! A write is never refused while the channel is writable, regardless of its size. So the pending
 //! weight is bounded by the high mark and one message for each producer.
 
-use super::super::{ChannelState, LoopServices, Memory, Pending};
+use super::super::{ChannelState, services::LoopServices, status::Memory};
 use crate::{
-    Error, Result,
     buffer::{OutboundBuffer, OutboundMark},
-    channel::config::Overflow,
+    channel::{Pending, config::Overflow},
+    error::{Error, Result},
 };
 use bytes::Bytes;
 

@@ -20,15 +20,14 @@ mod queued;
 mod sent;
 mod writability;
 
-use super::LoopServices;
+use super::services::LoopServices;
 use crate::{
-    Error,
     buffer::{OutboundBuffer, OutboundMark, WaterMark},
     channel::{
         budget::{Apart, OutboundLease},
         config::{ChannelConfig, Overflow},
     },
-    error::Resource,
+    error::{Error, Resource},
 };
 use bytes::Bytes;
 

@@ -1,9 +1,9 @@
 //! The policy for a message that does not fit into the buffer.
 
-use super::super::{ChannelState, LoopServices, Memory};
+use super::super::{ChannelState, services::LoopServices, status::Memory};
 use crate::{
-    Error, Result,
     channel::{budget::OutboundLease, close_cause::CloseCause, config::Overflow},
+    error::{Error, Result},
     log_throttle::{SLOW_PEERS, log_throttled},
 };
 use log::Level;

@@ -4,16 +4,17 @@
 //! other accepted message is written, or the handler's `error` is called. A `write_tracked` always
 //! completes.
 
-use super::super::{ChannelCore, ChannelState, ErasedPipeline, LoopServices};
+use super::super::{ChannelCore, ChannelState, ErasedPipeline, services::LoopServices};
 use crate::{
-    Error, Result,
     channel::{
+        Delivery, Recipient,
         budget::OutboundLease,
         close_cause::CloseCause,
         config::Overflow,
         confirmation::Confirmation,
-        handle::{Delivery, MemberReservation, Outcome, Recipient},
+        handle::{MemberReservation, Outcome},
     },
+    error::{Error, Result},
     log_throttle::{REPLACED, log_throttled},
     sync::ReservedWeight,
 };

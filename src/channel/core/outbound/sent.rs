@@ -4,13 +4,13 @@
 //! plaintext stays in the buffer until the last byte of its record was accepted, so a message is
 //! confirmed when its peer may receive it.
 
-use super::super::{ChannelCore, ChannelState, LoopServices};
+use super::super::{ChannelCore, ChannelState, services::LoopServices};
 use crate::{
-    Result,
     channel::{
         filter::{Filters, Lent},
         shaping::Direction,
     },
+    error::Result,
 };
 
 impl ChannelCore {

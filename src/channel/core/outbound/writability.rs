@@ -25,7 +25,9 @@
 //! the channel is writable, regardless of its size. So the pending weight is bounded by the high
 //! mark plus one message for each producer. Runs on the channel's loop.
 
-use super::super::{ChannelCore, ChannelState, LoopServices, Memory, ReadDemand, life::AT_ONCE};
+use super::super::{
+    ChannelCore, ChannelState, ReadDemand, life::AT_ONCE, services::LoopServices, status::Memory,
+};
 use crate::channel::event::Event;
 
 impl ChannelCore {

@@ -2,13 +2,9 @@
 
 use super::LoopServices;
 use crate::{
-    Error,
-    channel::{
-        budget::OutboundBudget,
-        handle::{Delivery, Mail, MailSender},
-        timers::TimerToken,
-    },
+    channel::{Delivery, Mail, TimerToken, budget::OutboundBudget, handle::MailSender},
     clock::{ManualClock, TimeSource},
+    error::Error,
     id::Key,
     log_throttle::LogThrottle,
     timer::Wheel,

@@ -159,7 +159,7 @@ impl IoTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::ManualClock;
+    use crate::clock::ManualClock;
     use std::{sync::Arc, time::Duration};
 
     fn clock() -> (ManualClock, TimeSource) {

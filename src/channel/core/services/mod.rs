@@ -13,18 +13,17 @@ pub(crate) use io_time::IoTime;
 
 use wall_clock::WallClock;
 
-use super::AnyPipeline;
+use super::any_pipeline::AnyPipeline;
 use crate::{
-    Error,
     channel::{
+        Due, DueQueue, IdleTimeouts, TimerToken,
         budget::{OutboundBudget, OutboundLease},
         filter::{FilterBuffers, Lent},
         handle::MailSender,
-        timers::{Due, DueQueue, TimerToken},
         undecoded::SpareBox,
-        watch::IdleTimeouts,
     },
     clock::TimeSource,
+    error::Error,
     executor::Executor,
     id::Key,
     log_throttle::{LogThrottle, LogTopic},

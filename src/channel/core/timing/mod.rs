@@ -8,9 +8,9 @@ mod shaping;
 pub(crate) mod tasks;
 mod watch;
 
-use super::{ChannelCore, LoopServices};
+use super::{ChannelCore, services::LoopServices};
 use crate::{
-    channel::{close_cause::CloseCause, timers::ChannelTimer, watch::Watch},
+    channel::{ChannelTimer, close_cause::CloseCause, watch::Watch},
     log_throttle::{UNSENT, log_throttled},
 };
 use log::Level;

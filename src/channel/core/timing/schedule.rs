@@ -1,14 +1,13 @@
 //! Tasks of the handler, either scheduled or waiting for an answer, and the close timeout.
 
 use super::{
-    super::{ChannelCore, ChannelState, LoopServices, Pending},
+    super::{ChannelCore, ChannelState, services::LoopServices},
     Timing,
     tasks::DueTask,
 };
 use crate::{
-    Error, Result,
-    channel::timers::{HandleTask, Periodic, TaskEntry, TaskKey, TaskTime},
-    error::drop_guarded,
+    channel::{HandleTask, Pending, Periodic, TaskEntry, TaskKey, TaskTime},
+    error::{Error, Result, drop_guarded},
     timer::QueueKey,
 };
 use std::{any::Any, sync::Arc};

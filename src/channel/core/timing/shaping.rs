@@ -1,6 +1,6 @@
 //! Limits on the rate at which a channel moves bytes.
 
-use super::super::{ChannelState, LoopServices};
+use super::super::{ChannelState, services::LoopServices};
 use crate::channel::shaping::{Direction, Shaper, TrafficShaping};
 
 impl ChannelState {

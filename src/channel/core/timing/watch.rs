@@ -1,15 +1,16 @@
 //! Idle timeouts, time limits and stage timers.
 
 use super::{
-    super::{ChannelCore, ChannelState, LoopServices, Memory, Pending},
+    super::{ChannelCore, ChannelState, services::LoopServices, status::Memory},
     Timing,
 };
 use crate::{
     channel::{
+        IdleState, IdleTimeouts, Pending, TimeLimits,
         close_cause::CloseCause,
         event::Event,
         shaping::Direction,
-        watch::{IdleState, IdleTimeouts, Limits, Paused, Reached, TimeLimits, Traffic, Watch, WatchDue},
+        watch::{Limits, Paused, Reached, Traffic, Watch, WatchDue},
     },
     clock::nanos,
 };

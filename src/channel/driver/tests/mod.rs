@@ -4,13 +4,14 @@ mod reading;
 mod sockets;
 mod writing;
 
-use super::{ChannelDriver, LoopIo, Next, Ready};
+use super::{ChannelDriver, Next, loop_io::LoopIo, ready::Ready};
 use crate::{
-    Context, Error, Handler, Pipeline, Result,
-    channel::ChannelOptions,
+    channel::{Pipeline, config::ChannelOptions},
     codec::RawBytes,
+    error::{Error, Result},
     id::ChannelId,
     metrics::Metrics,
+    pipeline::{Context, Handler},
     testing::{EmbeddedLoop, MemoryTransport},
 };
 use bytes::Bytes;
@@ -75,7 +76,7 @@ impl Fixture {
 
     fn of<M: 'static>(
         options: &ChannelOptions,
-        pipeline: impl FnOnce(Probe) -> crate::Pipeline<M>,
+        pipeline: impl FnOnce(Probe) -> crate::channel::Pipeline<M>,
         script: impl FnMut(&mut Context<'_, Probe>, &str) -> Result + 'static,
     ) -> Self {
         let log = Log::default();

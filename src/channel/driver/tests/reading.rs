@@ -2,12 +2,13 @@
 
 use super::{Fixture, echo, nothing};
 use crate::{
-    Pipeline, Result,
     channel::{
-        ChannelOptions,
-        driver::{Next, Ready},
+        Pipeline,
+        config::ChannelOptions,
+        driver::{Next, ready::Ready},
     },
     codec::Line,
+    error::Result,
 };
 use std::io::ErrorKind;
 
@@ -56,7 +57,7 @@ fn a_hang_up_that_is_reported_with_the_last_bytes_is_not_lost() {
 fn a_hang_up_while_reading_is_off_ends_the_channel_when_reading_is_on() {
     let mut fixture = Fixture::new(&ChannelOptions::new().auto_read(false), nothing);
     fixture.receive("last");
-    fixture.change(super::MemoryTransport::end);
+    fixture.change(crate::testing::MemoryTransport::end);
     assert!(fixture.is_open() && fixture.log().is_empty());
     fixture.drive(|driver, io| {
         driver.core.state.status.set_auto_read(true);
@@ -176,7 +177,7 @@ fn an_interrupted_decoding_is_resumed_without_a_read() {
 #[test]
 fn a_flush_between_two_messages_goes_out_before_the_second() {
     let pipeline = |probe| Pipeline::codec(Line::new()).handler(probe);
-    let script = |ctx: &mut crate::Context<'_, super::Probe>, call: &str| -> Result {
+    let script = |ctx: &mut crate::pipeline::Context<'_, super::Probe>, call: &str| -> Result {
         if call != "complete" && call != "inactive" {
             assert_eq!(ctx.pending_bytes(), 0, "before {call}");
             ctx.write(bytes::Bytes::copy_from_slice(call.as_bytes()))?;
@@ -223,7 +224,7 @@ fn a_closing_channel_discards_its_input_until_everything_is_sent() {
         let mut unread = 0;
         fixture.drive(|driver, _| {
             let transport = driver.transport.as_ref().unwrap();
-            unread = crate::channel::driver::Transport::peek(transport).unwrap_or(0);
+            unread = crate::channel::driver::transport::Transport::peek(transport).unwrap_or(0);
             Next::Stay
         });
         unread
@@ -238,7 +239,7 @@ fn a_closing_channel_discards_its_input_until_everything_is_sent() {
 #[test]
 fn after_the_end_of_the_input_a_broken_connection_is_noticed() {
     let mut fixture = Fixture::new(&ChannelOptions::new().half_close(true), nothing);
-    fixture.change(super::MemoryTransport::end);
+    fixture.change(crate::testing::MemoryTransport::end);
     assert_eq!(fixture.log(), ["complete", "end"]);
     fixture.change(|transport| {
         transport.fail_read(ErrorKind::ConnectionReset.into());

@@ -1,7 +1,13 @@
 //! The channel driver over TCP.
 
 use crate::{
-    channel::ChannelOptions, codec::Line, event_loop::ShutdownOptions, prelude::*, testing::wait::PATIENCE,
+    bootstrap::ServerBootstrap,
+    channel::{Pipeline, config::ChannelOptions},
+    codec::Line,
+    event_loop::ShutdownOptions,
+    group::EventLoopGroup,
+    pipeline::{Context, Handler},
+    testing::wait::PATIENCE,
 };
 use bytes::Bytes;
 use std::{
@@ -18,12 +24,12 @@ impl Handler for Echo {
     type Read = Bytes;
     type Write = Bytes;
 
-    fn active(&mut self, ctx: &mut Context<'_, Self>) -> crate::Result {
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> crate::error::Result {
         ctx.read();
         Ok(())
     }
 
-    fn read(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> crate::Result {
+    fn read(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> crate::error::Result {
         let _ = self.0.send(format!("{} {}", String::from_utf8_lossy(&line), ctx.pending_bytes()));
         ctx.write(line)?;
         ctx.flush();
@@ -35,7 +41,7 @@ impl Handler for Echo {
         })
     }
 
-    fn inactive(&mut self, _: &mut Context<'_, Self>) -> crate::Result {
+    fn inactive(&mut self, _: &mut Context<'_, Self>) -> crate::error::Result {
         let _ = self.0.send("inactive".into());
         Ok(())
     }

@@ -2,11 +2,11 @@
 
 use super::{Fixture, echo, nothing};
 use crate::{
-    Result,
     channel::{
-        ChannelOptions,
-        driver::{Next, Ready},
+        config::ChannelOptions,
+        driver::{Next, ready::Ready},
     },
+    error::Result,
 };
 use bytes::Bytes;
 use std::io::ErrorKind;
@@ -104,7 +104,7 @@ fn a_failed_write_closes_the_channel_with_its_error() {
 
 #[test]
 fn the_write_half_is_shut_down_behind_the_last_byte() {
-    let script = |ctx: &mut crate::Context<'_, super::Probe>, call: &str| -> Result {
+    let script = |ctx: &mut crate::pipeline::Context<'_, super::Probe>, call: &str| -> Result {
         if call == "go" {
             ctx.write("farewell".into())?;
             ctx.shutdown_write();
@@ -126,7 +126,7 @@ fn the_write_half_is_shut_down_behind_the_last_byte() {
     fixture.change(|transport| transport.set_room(None));
     assert!(is_ended(&mut fixture));
     assert_eq!(fixture.sent(), "farewell");
-    fixture.change(super::MemoryTransport::end);
+    fixture.change(crate::testing::MemoryTransport::end);
     assert!(!fixture.is_open());
 }
 

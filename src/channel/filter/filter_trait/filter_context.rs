@@ -3,7 +3,7 @@
 use super::Filter;
 use crate::{
     channel::{
-        filter::{FilterWaker, opened::Collect},
+        filter::{filter_waker::FilterWaker, opened::Collect},
         handle::MailSender,
         peer::Peer,
     },

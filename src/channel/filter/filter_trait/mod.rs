@@ -5,8 +5,8 @@ mod filter_context;
 pub use filter_context::FilterContext;
 pub(super) use filter_context::Surroundings;
 
-use super::FilterState;
-use crate::Result;
+use super::filter_state::FilterState;
+use crate::error::Result;
 
 /// Translates between the bytes below it (the wire, or another filter) and the plaintext above it.
 ///

@@ -10,9 +10,13 @@
 
 use super::{Filters, Layer, Lent, MAX_KEPT, Resume};
 use crate::{
-    Error, Result,
-    channel::filter::{FilterBuffers, FilterState, Opened, opened::Collect, sealed::SEALED_AHEAD},
-    error::{PeerError, Resource},
+    channel::filter::{
+        buffers::FilterBuffers,
+        filter_state::FilterState,
+        opened::{Collect, Opened},
+        sealed::SEALED_AHEAD,
+    },
+    error::{Error, PeerError, Resource, Result},
 };
 
 /// Input of a filter that starts with the bytes kept for it.

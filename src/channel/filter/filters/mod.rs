@@ -7,13 +7,16 @@ mod input;
 mod output;
 
 use super::{
-    Filter, FilterBuffers, FilterContext, FilterState, filter_trait::Surroundings, opened::Collect,
+    FilterContext,
+    buffers::FilterBuffers,
+    filter_state::FilterState,
+    filter_trait::{Filter, Surroundings},
+    opened::Collect,
     sealed::SealedOutput,
 };
 use crate::{
-    Error, Result,
     channel::{handle::MailSender, peer::Peer},
-    error::Resource,
+    error::{Error, Resource, Result},
     id::Key,
     timer::QueueKey,
 };

@@ -4,9 +4,9 @@
 
 use super::{Filters, Lent, Output, PIECE};
 use crate::{
-    Error, Result,
     buffer::OutboundBuffer,
     channel::filter::{FilterContext, sealed::SEALED_AHEAD},
+    error::{Error, Result},
 };
 
 impl Filters {

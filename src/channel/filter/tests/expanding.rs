@@ -1,10 +1,15 @@
 //! A filter that opens more plaintext than a read buffer takes.
 
 use crate::{
-    EventLoopGroup, Pipeline, Result, ServerBootstrap,
+    bootstrap::ServerBootstrap,
     buffer::RECEIVE_SIZE,
+    channel::{
+        Pipeline,
+        filter::{FilterContext, filter_state::FilterState, filter_trait::Filter},
+    },
     codec::Line,
-    filter::{Filter, FilterContext, FilterState},
+    error::Result,
+    group::EventLoopGroup,
     testing::EmbeddedLoop,
 };
 use bytes::Bytes;

@@ -2,15 +2,17 @@
 
 use super::xor::{Peer, Xor};
 use crate::{
-    Context, Error, Handler, IdleTimeouts, Pipeline, Result,
     channel::{
-        ChannelOptions, Overflow, PipelineSettings, TimeLimits,
+        IdleTimeouts, Pipeline, PipelineSettings, TimeLimits,
+        config::{ChannelOptions, Overflow},
         driver::{Next, Ready},
-        filter::{Filter, SEALED_AHEAD},
+        filter::{filter_trait::Filter, sealed::SEALED_AHEAD},
         shaping::TrafficLimits,
     },
     codec::Line,
+    error::{Error, Result},
     id::ChannelId,
+    pipeline::{Context, Handler},
     testing::{EmbeddedLoop, MemoryTransport},
 };
 use bytes::Bytes;
@@ -226,7 +228,7 @@ fn write_tracked_completes_when_the_last_sealed_byte_is_taken() {
     let mut fixture = Fixture::established(1, &ChannelOptions::new());
     fixture.set_room(Some(0));
     let shared = fixture.event_loop.share(fixture.id).unwrap();
-    let channel = crate::Channel::<Bytes>::new(shared);
+    let channel = crate::channel::Channel::<Bytes>::new(shared);
     let first = channel.write_tracked("first".into()).unwrap();
     let second = channel.write_tracked("second".into()).unwrap();
     fixture.event_loop.run_pending();

@@ -2,10 +2,13 @@
 
 use super::xor::{Peer, Xor};
 use crate::{
-    Context, Error, Handler, Pipeline, Result,
-    channel::filter::{Filter, FilterContext, FilterState, FilterWaker},
+    channel::{
+        Pipeline,
+        filter::{FilterContext, filter_state::FilterState, filter_trait::Filter, filter_waker::FilterWaker},
+    },
     codec::Line,
-    error::PeerError,
+    error::{Error, PeerError, Result},
+    pipeline::{Context, Handler},
     testing::{EmbeddedChannel, EmbeddedLoop},
 };
 use bytes::Bytes;

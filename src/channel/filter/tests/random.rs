@@ -11,12 +11,14 @@
 
 use super::xor::{Peer, Xor};
 use crate::{
-    Context, Error, Handler, HandlerRef, Pipeline, Result,
     channel::{
-        ChannelOptions,
-        filter::{Filter, FilterContext, FilterState, FilterWaker},
+        Pipeline,
+        config::ChannelOptions,
+        filter::{FilterContext, filter_state::FilterState, filter_trait::Filter, filter_waker::FilterWaker},
     },
     codec::Line,
+    error::{Error, Result},
+    pipeline::{Context, Handler, handler_ref::HandlerRef},
     proxy::{ProxyHeader, ProxyProtocol},
     testing::EmbeddedChannel,
 };

@@ -5,9 +5,12 @@ use super::{
     xor::{Peer, Xor},
 };
 use crate::{
+    bootstrap::ServerBootstrap,
+    channel::Pipeline,
     codec::Line,
     event_loop::ShutdownOptions,
-    prelude::*,
+    group::EventLoopGroup,
+    pipeline::{Context, Handler},
     testing::wait::{PATIENCE, wait_until},
 };
 use bytes::Bytes;
@@ -24,21 +27,21 @@ impl Handler for Lines {
     type Read = Bytes;
     type Write = Bytes;
 
-    fn active(&mut self, ctx: &mut Context<'_, Self>) -> crate::Result {
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> crate::error::Result {
         let _ = self.0.send("active".into());
         ctx.write("welcome".into())
     }
 
-    fn read(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> crate::Result {
+    fn read(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> crate::error::Result {
         ctx.write(line)
     }
 
-    fn error(&mut self, _: &mut Context<'_, Self>, error: crate::Error) -> crate::Result {
+    fn error(&mut self, _: &mut Context<'_, Self>, error: crate::error::Error) -> crate::error::Result {
         let _ = self.0.send(format!("{error:#}"));
         Ok(())
     }
 
-    fn inactive(&mut self, _: &mut Context<'_, Self>) -> crate::Result {
+    fn inactive(&mut self, _: &mut Context<'_, Self>) -> crate::error::Result {
         let _ = self.0.send("inactive".into());
         Ok(())
     }

@@ -1,13 +1,14 @@
 //! Filters above one another: bytes that are left behind, ends of streams, replies, mistakes.
 
 use crate::{
-    Context, Error, Handler, Pipeline, Result,
     channel::{
-        ChannelOptions,
-        filter::{Filter, FilterContext, FilterState, FilterWaker},
+        Pipeline,
+        config::ChannelOptions,
+        filter::{FilterContext, filter_state::FilterState, filter_trait::Filter, filter_waker::FilterWaker},
     },
     codec::Line,
-    error::PeerError,
+    error::{Error, PeerError, Result},
+    pipeline::{Context, Handler},
     testing::EmbeddedChannel,
 };
 use bytes::Bytes;

@@ -2,13 +2,15 @@
 
 use super::xor::{Peer, Xor};
 use crate::{
-    Context, Error, Handler, HandlerRef, Pipeline, Result,
     buffer::WaterMark,
     channel::{
-        ChannelOptions,
-        filter::{Filter, FilterContext, FilterState, FilterWaker},
+        Pipeline,
+        config::ChannelOptions,
+        filter::{FilterContext, filter_state::FilterState, filter_trait::Filter, filter_waker::FilterWaker},
     },
     codec::Line,
+    error::{Error, Result},
+    pipeline::{Context, Handler, handler_ref::HandlerRef},
     testing::EmbeddedChannel,
 };
 use bytes::Bytes;

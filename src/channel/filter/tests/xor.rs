@@ -4,9 +4,15 @@
 //! carries bytes that are XORed with both nonces, and `CLOSE` ends the stream.
 
 use crate::{
-    Result,
-    channel::filter::{Filter, FilterBuffers, FilterContext, FilterState, Filters, Lent, Opened},
-    error::PeerError,
+    channel::filter::{
+        FilterContext,
+        buffers::FilterBuffers,
+        filter_state::FilterState,
+        filter_trait::Filter,
+        filters::{Filters, Lent},
+        opened::Opened,
+    },
+    error::{PeerError, Result},
 };
 use bytes::BufMut;
 
@@ -134,7 +140,7 @@ impl Peer {
 
     fn with(filters: usize, make: fn() -> Xor) -> Self {
         let filters = (0..filters).map(|_| Box::new(make()) as Box<dyn Filter>).collect();
-        let filters = Filters::new(filters, crate::Peer::default());
+        let filters = Filters::new(filters, crate::channel::peer::Peer::default());
         let mut peer = Peer { filters, buffers: FilterBuffers::default() };
         peer.call(Filters::begin).unwrap();
         peer

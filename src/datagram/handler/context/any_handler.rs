@@ -1,7 +1,7 @@
 //! The stand-in for a handler of datagrams whose type is not known.
 
 use super::DatagramContext;
-use crate::{Result, datagram::handler::DatagramHandler};
+use crate::{datagram::handler::DatagramHandler, error::Result};
 use bytes::Bytes;
 use std::net::SocketAddr;
 

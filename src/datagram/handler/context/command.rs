@@ -1,6 +1,6 @@
 //! The commands of the handles of a datagram channel.
 
-use super::RemoteDatagramTask;
+use super::task::RemoteDatagramTask;
 use crate::{
     event_loop::{SourceCommand, SourceInbox},
     sync::Completer,

@@ -17,10 +17,9 @@ pub(in crate::datagram) use task::{RemoteDatagramTask, run, run_periodic};
 
 use super::DatagramHandler;
 use crate::{
-    Result,
     channel::{Delay, LoopServices, Periodic, TaskKey, TaskTime},
     datagram::state::DatagramState,
-    error::SendError,
+    error::{Result, SendError},
     id::ChannelId,
     metrics::Metrics,
     transport::MulticastGroup,
@@ -153,7 +152,7 @@ impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
     /// # Errors
     /// If `group` is not a multicast group, or the system refuses.
     pub fn join(&mut self, group: MulticastGroup) -> Result {
-        self.state.socket.as_ref().map_or(Err(crate::Error::Closed), |socket| socket.join(&group))
+        self.state.socket.as_ref().map_or(Err(crate::error::Error::Closed), |socket| socket.join(&group))
     }
 
     /// Leaves a multicast group.
@@ -161,7 +160,7 @@ impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
     /// # Errors
     /// If `group` is not a multicast group or was not joined, or the system refuses.
     pub fn leave(&mut self, group: MulticastGroup) -> Result {
-        self.state.socket.as_ref().map_or(Err(crate::Error::Closed), |socket| socket.leave(&group))
+        self.state.socket.as_ref().map_or(Err(crate::error::Error::Closed), |socket| socket.leave(&group))
     }
 
     /// Closes the channel when this callback returns. Queued datagrams are sent as far as the

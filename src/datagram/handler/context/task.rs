@@ -1,7 +1,7 @@
 //! Tasks of a datagram channel: those of a context, and those from other threads.
 
-use super::{AnyDatagramHandler, DatagramContext};
-use crate::{Result, channel::continues, datagram::handler::DatagramHandler};
+use super::{DatagramContext, any_handler::AnyDatagramHandler};
+use crate::{channel::continues, datagram::handler::DatagramHandler, error::Result};
 use std::{any::Any, ops::ControlFlow};
 
 /// A scheduled task of handler `H`.

@@ -1,6 +1,6 @@
 //! Refused expressions and zones.
 
-use crate::durable::{Cron, CronError, CronField};
+use crate::durable::cron::{error::CronError, expression::Cron, field::CronField};
 
 fn error(expression: &str) -> CronError {
     Cron::new(expression, "UTC").unwrap_err()

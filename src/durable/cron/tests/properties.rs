@@ -4,7 +4,7 @@ use super::{
     oracle::{Oracle, Walk},
     support::cron,
 };
-use crate::durable::{Cron, CronError};
+use crate::durable::cron::{error::CronError, expression::Cron};
 use jiff::{Timestamp, civil::Date, tz::TimeZoneDatabase};
 use proptest::{collection::vec, prelude::*, sample::select};
 

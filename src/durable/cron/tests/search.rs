@@ -37,7 +37,7 @@ fn the_rarest_run_takes_a_bounded_number_of_steps() {
 
 #[test]
 fn a_date_that_never_comes_takes_one_cycle_of_the_calendar() {
-    let (result, steps) = steps(|| crate::durable::Cron::new("0 0 30 2 *", "UTC"));
+    let (result, steps) = steps(|| crate::durable::cron::expression::Cron::new("0 0 30 2 *", "UTC"));
     assert!(result.is_err());
     assert!(steps <= 400 * 12 + 1, "{steps}");
 }
@@ -78,7 +78,7 @@ fn counts_stop_at_their_limit() {
 
 #[test]
 fn rules_of_the_system_are_used() {
-    let cron = crate::durable::Cron::new("0 9 * * *", "Europe/Berlin").unwrap();
+    let cron = crate::durable::cron::expression::Cron::new("0 9 * * *", "Europe/Berlin").unwrap();
     let expected = "2026-07-02T09:00+02:00 2026-07-03T09:00+02:00";
     assert_eq!(runs(&cron, "2026-07-01T12:00Z", 2), expected);
 }

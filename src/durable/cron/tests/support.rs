@@ -1,6 +1,6 @@
 //! Runs as text.
 
-use crate::durable::cron::{Cron, zone::Zone};
+use crate::durable::cron::{expression::Cron, zone::Zone};
 use jiff::{Timestamp, tz::TimeZoneDatabase};
 
 /// Parses an expression with the bundled rules, which are the same on each machine.

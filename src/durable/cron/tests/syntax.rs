@@ -1,6 +1,6 @@
 //! The texts of an expression.
 
-use crate::durable::Cron;
+use crate::durable::cron::expression::Cron;
 
 #[test]
 fn the_texts_are_kept() {

@@ -1,7 +1,7 @@
 //! All zones and all changes of their clocks from 2020 to 2037, against a walk along the clock.
 
 use super::oracle::{Oracle, Walk};
-use crate::durable::cron::{Cron, zone::Zone};
+use crate::durable::cron::{expression::Cron, zone::Zone};
 use jiff::{
     Timestamp,
     civil::date,

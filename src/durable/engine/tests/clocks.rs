@@ -1,7 +1,12 @@
 //! The wall clock is set while timers wait.
 
 use super::simulation::{DAY, HOUR, MINUTE, SECOND, START, Simulation};
-use crate::durable::{Late, Retry, TimerState, engine::TimerCommand, unix_millis::present_millis};
+use crate::durable::{
+    engine::message::TimerCommand,
+    policy::{Late, Retry},
+    store::TimerState,
+    unix_millis::present_millis,
+};
 
 /// P-16.
 #[test]

@@ -2,12 +2,16 @@
 
 use super::simulation::{DAY, HOUR, LIMITS, MINUTE, SECOND, START, Simulation, failure};
 use crate::{
-    Error,
     durable::{
-        Delivery, Late, Retry, TimerId, TimerState,
-        engine::{EngineMessage, Limits, Rules, RunAnswer, TimerCommand},
-        store::Lease,
+        engine::{
+            Limits, Rules,
+            message::{EngineMessage, RunAnswer, TimerCommand},
+        },
+        id::TimerId,
+        policy::{Delivery, Late, Retry},
+        store::{Lease, TimerState},
     },
+    error::Error,
     sync::completion,
 };
 use std::time::Duration;
@@ -119,8 +123,9 @@ fn a_failed_command_leaves_its_timer_pending() {
     // The store answers the command with an error, as when the disk is full.
     let (completer, done) = completion(None);
     let permits = std::sync::Arc::new(crate::sync::Permits::new(1));
-    let permit = crate::durable::engine::Permit::take(&permits).unwrap();
-    let asked = crate::durable::engine::Asked { id, command: TimerCommand::Cancel, completer, permit };
+    let permit = crate::durable::engine::permit::Permit::take(&permits).unwrap();
+    let asked =
+        crate::durable::engine::message::Asked { id, command: TimerCommand::Cancel, completer, permit };
     let mut steps = Vec::new();
     simulation.engine.handle(EngineMessage::Asked(asked), simulation.now, &mut steps);
     assert_eq!(steps.len(), 1, "the change is not carried out");

@@ -2,8 +2,9 @@
 
 use super::simulation::{LIMITS, MINUTE, SECOND, Simulation};
 use crate::durable::{
-    Delivery, Late, Retry, TimerId,
-    engine::{Firing, Limits, Rules, RunAnswer},
+    engine::{Limits, Rules, message::RunAnswer, run::Firing},
+    id::TimerId,
+    policy::{Delivery, Late, Retry},
 };
 
 const FREE: Rules = Rules::new(Late::RunOnce, Retry::never(), Delivery::AtLeastOnce);

@@ -6,9 +6,10 @@ use super::{
 };
 use crate::{
     durable::{
-        Delivery, Late, Retry, TimerId, TimerState,
-        engine::{Limits, Rules, RunAnswer},
-        store::{Begun, Lease},
+        engine::{Limits, Rules, message::RunAnswer},
+        id::TimerId,
+        policy::{Delivery, Late, Retry},
+        store::{Begun, Lease, TimerState},
     },
     sync::completion,
 };
@@ -167,7 +168,7 @@ fn a_close_ends_a_suspect_run_as_any_other() {
     simulation.poll();
     simulation.poll();
     let (completer, closed) = completion(None);
-    simulation.tell(crate::durable::engine::EngineMessage::Close(completer));
+    simulation.tell(crate::durable::engine::message::EngineMessage::Close(completer));
     simulation.settle();
     assert!(closed.is_done());
     assert_eq!((simulation.fired.len(), simulation.stored().len()), (1, 0));

@@ -1,7 +1,10 @@
 //! What late timers do.
 
 use super::simulation::{DAY, HOUR, MINUTE, SECOND, Simulation};
-use crate::durable::{Late, Retry, engine::RunAnswer};
+use crate::durable::{
+    engine::message::RunAnswer,
+    policy::{Late, Retry},
+};
 
 /// A program that was down from 00:00:30 to 05:30, with an hourly timer at 1:00, 2:00, …
 fn down_for_hours(late: Late) -> Simulation {

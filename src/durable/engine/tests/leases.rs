@@ -2,8 +2,11 @@
 
 use super::simulation::{LIMITS, MINUTE, SECOND, Simulation, new_timer};
 use crate::durable::{
-    Delivery, Late, Retry,
-    engine::{EngineMessage, Rules, RunAnswer},
+    engine::{
+        Rules,
+        message::{EngineMessage, RunAnswer},
+    },
+    policy::{Delivery, Late, Retry},
     store::{Change, Lease, Loaded},
 };
 use crate::sync::completion;

@@ -2,8 +2,8 @@
 
 use super::simulation::{LIMITS, SECOND, Simulation};
 use crate::durable::{
-    Delivery, Late, Retry,
-    engine::{EngineMessage, Limits, Rules},
+    engine::{Limits, Rules, message::EngineMessage},
+    policy::{Delivery, Late, Retry},
 };
 
 fn simulation(limits: Limits) -> Simulation {

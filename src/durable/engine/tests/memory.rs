@@ -2,8 +2,11 @@
 
 use super::simulation::{DAY, HOUR, LIMITS, MINUTE, SECOND, Simulation, new_timer};
 use crate::durable::{
-    Delivery, Late, Retry,
-    engine::{EngineMessage, Limits, Rules, RunAnswer},
+    engine::{
+        Limits, Rules,
+        message::{EngineMessage, RunAnswer},
+    },
+    policy::{Delivery, Late, Retry},
     store::{Change, Outcome},
 };
 

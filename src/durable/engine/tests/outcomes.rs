@@ -2,8 +2,9 @@
 
 use super::simulation::{HOUR, LIMITS, MINUTE, SECOND, Simulation};
 use crate::durable::{
-    Delivery, Late, Retry, TimerState,
-    engine::{Rules, RunAnswer},
+    engine::{Rules, message::RunAnswer},
+    policy::{Delivery, Late, Retry},
+    store::TimerState,
 };
 use std::time::Duration;
 

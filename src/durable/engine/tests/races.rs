@@ -4,18 +4,24 @@
 
 use super::simulation::{LIMITS, SECOND, START, new_timer};
 use crate::{
-    Error,
     clock::nanos,
     durable::{
-        Delivery, Late, Retry, TimerId, TimerInfo, TimerState,
         engine::{
-            Asked, Engine, EngineMessage, EngineStep, Firing, Limits, Now, Permit, Purpose, Rules, RunAnswer,
-            TimerCommand,
+            Engine, Limits, Now, Rules,
+            message::{Asked, EngineMessage, EngineStep, Purpose, RunAnswer, TimerCommand},
+            permit::Permit,
+            run::Firing,
         },
+        id::TimerId,
         metrics::Metrics,
-        store::{Change, DueKey, Effect, LoadRange, NewTimer, Outcome, SqliteStore, TimerFilter, TimerStore},
+        policy::{Delivery, Late, Retry},
+        store::{
+            Change, DueKey, Effect, LoadRange, NewTimer, Outcome, SqliteStore, TimerFilter, TimerInfo,
+            TimerState, TimerStore,
+        },
         unix_millis::present_millis,
     },
+    error::Error,
     sync::{Completion, Permits, completion},
 };
 use std::{

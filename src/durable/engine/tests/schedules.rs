@@ -2,8 +2,12 @@
 
 use super::simulation::{HOUR, MINUTE, SECOND, START, Simulation, failure, new_timer};
 use crate::durable::{
-    Delivery, Late, Retry, TimerId,
-    engine::{EngineMessage, Rules, RunAnswer},
+    engine::{
+        Rules,
+        message::{EngineMessage, RunAnswer},
+    },
+    id::TimerId,
+    policy::{Delivery, Late, Retry},
     store::{Change, Outcome},
 };
 use std::{

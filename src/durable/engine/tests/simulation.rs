@@ -2,12 +2,15 @@
 
 use crate::{
     durable::{
-        Delivery, Late, Retry, TimerId,
         engine::{
-            Asked, Engine, EngineMessage, EngineStep, Firing, Limits, Now, Permit, Rules, RunAnswer,
-            TimerCommand,
+            Engine, Limits, Now, Rules,
+            message::{Asked, EngineMessage, EngineStep, RunAnswer, TimerCommand},
+            permit::Permit,
+            run::Firing,
         },
+        id::TimerId,
         metrics::Metrics,
+        policy::{Delivery, Late, Retry},
         store::{
             Change, Effect, Lease, LoadRange, Loaded, NewTimer, Outcome, SqliteStore, StoreError,
             TimerFilter, TimerInfo, TimerRow, TimerStore,
@@ -392,6 +395,6 @@ pub(super) fn new_timer(after: i64, schedule: Option<&str>, key: Option<&str>) -
 }
 
 /// The error of a store that stops.
-pub(super) fn failure() -> crate::Error {
+pub(super) fn failure() -> crate::error::Error {
     StoreError::failed("fsync").into()
 }

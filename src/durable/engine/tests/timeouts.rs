@@ -3,8 +3,12 @@
 use super::simulation::{HOUR, LIMITS, MINUTE, SECOND, Simulation};
 use crate::{
     durable::{
-        Delivery, Late, Retry, TimerState,
-        engine::{Limits, Rules, RunAnswer, TimerCommand},
+        engine::{
+            Limits, Rules,
+            message::{RunAnswer, TimerCommand},
+        },
+        policy::{Delivery, Late, Retry},
+        store::TimerState,
     },
     sync::completion,
 };
@@ -93,7 +97,7 @@ fn a_close_waits_for_a_silent_handler_no_longer_than_its_time_limit() {
     simulation.start(SECOND);
     simulation.run_until(2 * SECOND);
     let (completer, closed) = completion(None);
-    simulation.tell(crate::durable::engine::EngineMessage::Close(completer));
+    simulation.tell(crate::durable::engine::message::EngineMessage::Close(completer));
     simulation.run_until(30 * SECOND);
     assert!(!closed.is_done());
     simulation.run_until(32 * SECOND);

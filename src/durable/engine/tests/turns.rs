@@ -3,9 +3,13 @@
 use super::simulation::{LIMITS, MINUTE, SECOND, START, Simulation};
 use crate::{
     durable::{
-        Delivery, Late, Retry, TimerId,
-        engine::{Engine, EngineMessage, EngineStep, Limits, Now, Rules, RunAnswer, TimerCommand},
+        engine::{
+            Engine, Limits, Now, Rules,
+            message::{EngineMessage, EngineStep, RunAnswer, TimerCommand},
+        },
+        id::TimerId,
         metrics::Metrics,
+        policy::{Delivery, Late, Retry},
         store::{Begun, DueKey, Loaded, Outcome, TimerRow},
     },
     sync::completion,

@@ -1,13 +1,19 @@
 //! Changes of a transaction.
 
 use super::{
-    Change, Outcome, StoreError, StoreTransaction, TimerRow,
     tables::{Partition, Timer, View, Write},
     transaction::{Known, MemoryTransaction},
 };
 use crate::durable::{
-    TimerId,
-    store::{Begun, Effect, Held, NewTimer, TimerState, ownership::Ownership},
+    id::TimerId,
+    store::{
+        change::{Change, NewTimer, Outcome},
+        error::StoreError,
+        listing::TimerState,
+        ownership::Ownership,
+        row::{Begun, Held, TimerRow},
+        transaction::{Effect, StoreTransaction},
+    },
     unix_millis::duration_millis,
 };
 use std::{collections::BTreeSet, time::Duration};

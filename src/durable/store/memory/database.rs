@@ -1,10 +1,15 @@
 //! `MemoryDatabase`: a memory store of several nodes.
 
 use super::{
-    MemoryDisk, MemoryStore,
+    MemoryStore,
+    disk::MemoryDisk,
     shared::{MemorySession, MemorySettings},
 };
-use crate::{Error, Result, durable::StoreError, machine::Route};
+use crate::{
+    durable::store::error::StoreError,
+    error::{Error, Result},
+    machine::Route,
+};
 use std::time::{Duration, SystemTime};
 
 /// A database in memory that several nodes share, for tests of programs.

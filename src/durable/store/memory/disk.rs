@@ -7,8 +7,8 @@ use super::{
     transaction::MemoryTransaction,
 };
 use crate::{
-    Error, Result,
-    durable::StoreError,
+    durable::store::error::StoreError,
+    error::{Error, Result},
     machine::{self, Route},
 };
 use std::{

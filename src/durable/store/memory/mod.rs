@@ -23,9 +23,16 @@ pub use disk::MemoryDisk;
 pub use transaction::MemoryTransaction;
 
 use super::{
-    BackupWork, Change, ClockReading, DeadLetters, DueKey, Effect, Lease, LoadRange, Loaded, Outcome,
-    StoreError, StoreTransaction, TimerFilter, TimerInfo, TimerRow, TimerStore, TopicCounts,
+    TimerStore,
+    change::{Change, LoadRange, Loaded, Outcome},
+    dead_letters::DeadLetters,
+    error::StoreError,
+    lease::{ClockReading, Lease},
+    listing::{TimerFilter, TimerInfo, TopicCounts},
+    maintenance::BackupWork,
+    row::{DueKey, TimerRow},
     start_in::Starter,
+    transaction::{Effect, StoreTransaction},
 };
 use crate::machine::{self, Route};
 use changes::MemoryBatch;

@@ -1,10 +1,18 @@
 //! Queries of a memory store.
 
 use super::{
-    DueKey, LoadRange, Loaded, STARTS_LIMIT, TimerFilter, TimerInfo, TimerRow, TopicCounts,
+    STARTS_LIMIT,
     tables::{Tables, Timer, View},
 };
-use crate::durable::{TimerId, unix_millis::system_time};
+use crate::durable::{
+    id::TimerId,
+    store::{
+        change::{LoadRange, Loaded},
+        listing::{TimerFilter, TimerInfo, TopicCounts},
+        row::{DueKey, TimerRow},
+    },
+    unix_millis::system_time,
+};
 use std::{
     collections::{BTreeSet, VecDeque},
     ops::Bound::{Excluded, Included},

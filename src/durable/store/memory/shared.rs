@@ -6,17 +6,21 @@
 //! that were made nevertheless are found as those of others.
 
 use super::{
-    MemoryDisk, MemoryStore, StoreError, View,
+    MemoryStore,
     changes::Sharing,
-    disk::OperationKind,
+    disk::{MemoryDisk, OperationKind},
     reads,
-    tables::{Partition, Write},
+    tables::{Partition, View, Write},
     transaction::MemoryTransaction,
 };
 use crate::{
     durable::{
         store::{
-            ClockReading, Lease, Loaded, ownership::Ownership, server_clock::ServerClock,
+            change::Loaded,
+            error::StoreError,
+            lease::{ClockReading, Lease},
+            ownership::Ownership,
+            server_clock::ServerClock,
             sharing_settings::SharingSettings,
         },
         unix_millis::duration_millis,

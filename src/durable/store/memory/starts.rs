@@ -1,9 +1,9 @@
 //! `MemoryStarts`: starts of timers in transactions of the program.
 
-use super::{MemoryDisk, MemoryStore, MemoryTransaction};
+use super::{MemoryStore, disk::MemoryDisk, transaction::MemoryTransaction};
 use crate::durable::{
-    TimerId,
-    store::{NewTimer, StoreError, start_in::StartTimers},
+    id::TimerId,
+    store::{change::NewTimer, error::StoreError, start_in::StartTimers},
     unix_millis::duration_millis,
 };
 use std::{any::Any, time::Duration};

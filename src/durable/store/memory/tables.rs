@@ -6,8 +6,13 @@
 //! equal answers.
 
 use crate::durable::{
-    TimerId,
-    store::{Begun, DueKey, NewTimer, TimerRow, TimerState, ownership::Ownership},
+    id::TimerId,
+    store::{
+        change::NewTimer,
+        listing::TimerState,
+        ownership::Ownership,
+        row::{Begun, DueKey, TimerRow},
+    },
 };
 use std::collections::{BTreeMap, BTreeSet};
 

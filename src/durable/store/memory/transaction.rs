@@ -2,8 +2,8 @@
 
 use super::tables::{Tables, Timer, Write};
 use crate::durable::{
-    TimerId,
-    store::{NewTimer, StoreError},
+    id::TimerId,
+    store::{change::NewTimer, error::StoreError},
 };
 
 /// The session of changes that every node looks for.

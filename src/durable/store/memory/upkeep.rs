@@ -1,7 +1,10 @@
 //! Pauses of whole topics, and changes of many dead letters.
 
-use super::{DeadLetters, TimerRow, changes::MemoryBatch, reads, tables::Write};
-use crate::durable::TimerId;
+use super::{changes::MemoryBatch, reads, tables::Write};
+use crate::durable::{
+    id::TimerId,
+    store::{dead_letters::DeadLetters, row::TimerRow},
+};
 
 /// Pauses a topic or lets it go on. Returns whether the store has the topic.
 pub(super) fn set_paused(batch: &mut MemoryBatch<'_>, topic: &str, is_paused: bool) -> bool {

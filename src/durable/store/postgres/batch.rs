@@ -5,8 +5,14 @@
 //! that updates the counts and commits. Claims alone run without a transaction. An effect takes two
 //! requests in addition to its own.
 
-use super::{Change, Outcome, StoreError, held, session::column, starts, transaction::Transaction};
-use crate::durable::TimerId;
+use super::{held, session::column, starts, transaction::Transaction};
+use crate::durable::{
+    id::TimerId,
+    store::{
+        change::{Change, Outcome},
+        error::StoreError,
+    },
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Makes all changes or none. After an error, the caller rolls back.

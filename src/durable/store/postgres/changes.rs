@@ -13,11 +13,14 @@
 //! server was replaced or restarted, the search begins again, and all timers are loaded again.
 
 use super::{
-    Loaded, PostgresStore, StoreError, TimerRow,
+    PostgresStore,
     queries::collect,
     session::{PostgresSession, ServerStart, column},
 };
-use crate::durable::TimerId;
+use crate::durable::{
+    id::TimerId,
+    store::{change::Loaded, error::StoreError, row::TimerRow},
+};
 use std::collections::BTreeSet;
 
 /// The largest number of timers in one answer.
@@ -234,7 +237,8 @@ fn recheck(
 
 #[cfg(test)]
 mod tests {
-    use super::{Changes, Cut, FIRST, ServerStart, Snapshot};
+    use super::{Changes, Cut, FIRST, Snapshot};
+    use crate::durable::store::postgres::session::ServerStart;
 
     /// The state within an answer that was cut.
     fn searching() -> Changes {

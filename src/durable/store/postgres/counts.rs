@@ -5,7 +5,8 @@
 //! has a row of its own, with the negative id of its server process instead of a partition. Now and
 //! then, the nodes add such rows to the others.
 
-use super::{StoreError, session::PostgresSession};
+use super::session::PostgresSession;
+use crate::durable::store::error::StoreError;
 
 /// The partition of a transaction of the program.
 pub(super) const OF_PROGRAM: &str = "-pg_backend_pid()";

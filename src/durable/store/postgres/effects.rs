@@ -1,7 +1,14 @@
 //! The program's own writes, each in a savepoint.
 
-use super::{Effect, Outcome, StoreError, StoreTransaction, session::PostgresSession};
-use crate::durable::TimerId;
+use super::session::PostgresSession;
+use crate::durable::{
+    id::TimerId,
+    store::{
+        change::Outcome,
+        error::StoreError,
+        transaction::{Effect, StoreTransaction},
+    },
+};
 
 /// Releases the savepoint. Constraints that a program has deferred are checked now, so that their
 /// violation undoes this effect alone.

@@ -1,6 +1,6 @@
 //! Converts errors of PostgreSQL.
 
-use crate::durable::StoreError;
+use crate::durable::store::error::StoreError;
 use postgres::error::SqlState;
 
 /// Converts the error of a result.

@@ -1,7 +1,13 @@
 //! Changes of stored timers: ends, retries, dead letters, commands.
 
-use super::{Change, Outcome, StoreError, effects, queries, session::column, transaction::Transaction};
-use crate::durable::TimerId;
+use super::{effects, queries, session::column, transaction::Transaction};
+use crate::durable::{
+    id::TimerId,
+    store::{
+        change::{Change, Outcome},
+        error::StoreError,
+    },
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The state of a pending timer and of a dead letter in the table.

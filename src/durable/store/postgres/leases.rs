@@ -1,11 +1,13 @@
 //! The leases of this node in the database: renewals, takeovers, and the end.
 
 use super::{
-    Lease, PostgresStore, StoreError, counts,
-    server_clock::ServerClock,
+    PostgresStore, counts,
     session::{PostgresSession, column},
 };
-use crate::durable::{store::ownership::Ownership, unix_millis::duration_millis};
+use crate::durable::{
+    store::{error::StoreError, lease::Lease, ownership::Ownership, server_clock::ServerClock},
+    unix_millis::duration_millis,
+};
 use std::time::Instant;
 
 /// The number of forgotten keys that one renewal removes at most. While there are more, each

@@ -9,9 +9,13 @@
 //! of the store.
 
 use super::{
-    LoadRange, Loaded, PostgresStore, StoreError,
+    PostgresStore,
     queries::collect,
     session::{PostgresSession, SqlValue, column},
+};
+use crate::durable::store::{
+    change::{LoadRange, Loaded},
+    error::StoreError,
 };
 use postgres::Row;
 

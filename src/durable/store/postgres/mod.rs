@@ -38,13 +38,19 @@ mod upkeep;
 pub use settings::PostgresStoreBuilder;
 
 use super::{
-    Change, ClockReading, DeadLetters, DueKey, Effect, Held, Lease, LoadRange, Loaded, NewTimer, Outcome,
-    StoreError, StoreTransaction, TimerFilter, TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
+    TimerStore,
+    change::{Change, LoadRange, Loaded, Outcome},
+    dead_letters::DeadLetters,
+    error::StoreError,
+    lease::{ClockReading, Lease},
+    listing::{TimerFilter, TimerInfo, TopicCounts},
     ownership::Ownership,
-    server_clock::{self, ServerClock},
-    start_in::{PostgresClient, StartTimers, Starter},
+    row::{DueKey, TimerRow},
+    server_clock::ServerClock,
+    start_in::Starter,
+    transaction::Effect,
 };
-use crate::{Result as CrateResult, machine::refuse_in_simulation};
+use crate::{error::Result as CrateResult, machine::refuse_in_simulation};
 use answer_limit::AnswerLimit;
 use connector::Connect;
 use outside_runtime::outside_runtime;
@@ -142,7 +148,8 @@ impl PostgresStore {
     /// [`Error::Setting`](crate::Error::Setting) if the string is not understood.
     pub fn builder(config: &str) -> CrateResult<PostgresStoreBuilder> {
         // The string may have a password, so it is not part of the error.
-        let invalid = |e| crate::Error::setting("config", format!("({e})"), "parameters or a URL of libpq");
+        let invalid =
+            |e| crate::error::Error::setting("config", format!("({e})"), "parameters or a URL of libpq");
         config.parse().map(Self::with_config).map_err(invalid)
     }
 

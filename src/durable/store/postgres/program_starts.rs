@@ -1,12 +1,20 @@
 //! `PostgresStarts`: starts of timers in transactions of the program.
 
 use super::{
-    NewTimer, PostgresClient, PostgresStore, StartTimers, StoreError, counts,
+    PostgresStore, counts,
     errors::PostgresResult,
     session::{SqlValue, Statements},
     starts::{self, ATTEMPTS, Found, Start},
 };
-use crate::durable::{TimerId, unix_millis::duration_millis};
+use crate::durable::{
+    id::TimerId,
+    store::{
+        change::NewTimer,
+        error::StoreError,
+        start_in::{PostgresClient, StartTimers},
+    },
+    unix_millis::duration_millis,
+};
 use postgres::{Row, error::SqlState};
 use std::{
     fmt,

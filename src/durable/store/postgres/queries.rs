@@ -1,10 +1,18 @@
 //! What is read from a PostgreSQL store.
 
 use super::{
-    DueKey, PostgresStore, StoreError, TimerFilter, TimerInfo, TimerRow, TimerState, TopicCounts,
+    PostgresStore,
     session::{PostgresSession, SqlValue, column},
 };
-use crate::durable::{TimerId, store::Begun, unix_millis::system_time};
+use crate::durable::{
+    id::TimerId,
+    store::{
+        error::StoreError,
+        listing::{TimerFilter, TimerInfo, TimerState, TopicCounts},
+        row::{Begun, DueKey, TimerRow},
+    },
+    unix_millis::system_time,
+};
 use postgres::Row;
 
 /// Creates the topics that are missing. Returns the names and ids of all of them.

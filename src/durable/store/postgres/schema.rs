@@ -9,7 +9,7 @@ use super::{
     session::{PostgresSession, column},
     settings::PostgresSettings,
 };
-use crate::durable::StoreError;
+use crate::durable::store::error::StoreError;
 use std::time::Duration;
 
 /// How often to try to get the lock of the migrations, and the pause between two attempts.

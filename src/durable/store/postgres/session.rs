@@ -8,10 +8,9 @@ use super::{
     connector::Connect,
     deadline::Deadline,
     errors::{PostgresResult, text},
-    server_clock::ServerClock,
     settings::PostgresSettings,
 };
-use crate::durable::StoreError;
+use crate::durable::store::{error::StoreError, server_clock::ServerClock};
 use postgres::{
     Client, Row, SimpleQueryMessage, Statement,
     error::SqlState,

@@ -5,11 +5,11 @@ use super::{
     connector::{Connect, plain, with_tls},
 };
 use crate::{
-    Error, Result,
-    durable::{
-        StoreError,
-        store::sharing_settings::{SHORTEST_TIMEOUT, SharingSettings, within},
+    durable::store::{
+        error::StoreError,
+        sharing_settings::{SHORTEST_TIMEOUT, SharingSettings, within},
     },
+    error::{Error, Result},
 };
 use postgres::{
     Config, Socket,

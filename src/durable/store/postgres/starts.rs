@@ -1,11 +1,19 @@
 //! Starts of timers.
 
 use super::{
-    Change, NewTimer, Outcome, StoreError, TimerRow, queries,
+    queries,
     session::{Statements, column},
     transaction::Transaction,
 };
-use crate::durable::{TimerId, unix_millis::duration_millis};
+use crate::durable::{
+    id::TimerId,
+    store::{
+        change::{Change, NewTimer, Outcome},
+        error::StoreError,
+        row::TimerRow,
+    },
+    unix_millis::duration_millis,
+};
 use std::collections::BTreeMap;
 
 /// How often a start is tried whose key another node uses and gives up at the same time.

@@ -1,6 +1,7 @@
 //! `Transaction`: the state of a transaction while its changes are made.
 
-use super::{Held, Outcome, PostgresStore, StoreError, counts, session::PostgresSession};
+use super::{PostgresStore, counts, session::PostgresSession};
+use crate::durable::store::{change::Outcome, error::StoreError, row::Held};
 use std::{collections::BTreeMap, fmt::Write};
 
 pub(super) struct Transaction<'a> {

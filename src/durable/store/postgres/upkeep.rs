@@ -1,11 +1,19 @@
 //! What operators and limits do to whole topics: pauses, and changes of many dead letters.
 
 use super::{
-    Change, DeadLetters, Outcome, PostgresStore, StoreError, TimerRow, held,
+    PostgresStore, held,
     session::{PostgresSession, column},
     transaction::Transaction,
 };
-use crate::durable::TimerId;
+use crate::durable::{
+    id::TimerId,
+    store::{
+        change::{Change, Outcome},
+        dead_letters::DeadLetters,
+        error::StoreError,
+        row::TimerRow,
+    },
+};
 
 pub(super) fn set_paused(
     session: &mut PostgresSession,

@@ -9,7 +9,7 @@ use super::{
     open_files::OpenFiles,
     schema,
 };
-use crate::durable::StoreError;
+use crate::durable::store::error::StoreError;
 use rusqlite::{
     Connection, OpenFlags,
     backup::{Backup as Copying, StepResult},

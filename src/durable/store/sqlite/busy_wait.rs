@@ -1,7 +1,7 @@
 //! How the store waits for other connections that write.
 
 use super::errors::SqliteResult;
-use crate::durable::StoreError;
+use crate::durable::store::error::StoreError;
 use rusqlite::Connection;
 use std::time::Duration;
 

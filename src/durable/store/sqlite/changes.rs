@@ -1,17 +1,22 @@
 //! One transaction with many changes.
 
 use super::{
-    Change, Connection, NewTimer, OpenFiles, Outcome, SqliteResult, SqliteStore, StoreError,
-    StoreTransaction, TimerRow,
-    errors::keep_log,
+    Connection, SqliteStore,
+    errors::{SqliteResult, keep_log},
     kept_read::KeptRead,
+    open_files::OpenFiles,
     queries,
     start_group::StartGroup,
     starts::{self, Started},
 };
 use crate::durable::{
-    TimerId,
-    store::{Effect, Held},
+    id::TimerId,
+    store::{
+        change::{Change, NewTimer, Outcome},
+        error::StoreError,
+        row::{Held, TimerRow},
+        transaction::{Effect, StoreTransaction},
+    },
 };
 use rusqlite::{OptionalExtension, params};
 use std::{collections::BTreeMap, time::Duration};

@@ -1,6 +1,6 @@
 //! Converts errors of SQLite.
 
-use crate::durable::{StoreError, store::disk_full::is_disk_full};
+use crate::durable::store::{disk_full::is_disk_full, error::StoreError};
 use rusqlite::{Connection, ErrorCode, config::DbConfig};
 
 /// Converts the error of a result.

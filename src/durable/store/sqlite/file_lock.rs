@@ -4,7 +4,7 @@
 //! SQLite uses them, and the system drops those when the program opens and closes the file once
 //! more, for example to copy it.
 
-use crate::durable::StoreError;
+use crate::durable::store::error::StoreError;
 use std::{
     ffi::OsString,
     fs::{File, OpenOptions},

@@ -10,7 +10,7 @@
 //! process has no other one of the same file, and otherwise kept for the next store.
 
 use super::file_id::FileId;
-use crate::durable::StoreError;
+use crate::durable::store::error::StoreError;
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, fcntl},

@@ -14,7 +14,7 @@
 //! If a commit succeeds within the read, no other connection has written since the commit before.
 //! The counts of the topics then follow from the counts before and the changes of the commit.
 
-use crate::durable::TopicCounts;
+use crate::durable::store::listing::TopicCounts;
 use rusqlite::{Connection, Result};
 use std::{collections::BTreeMap, mem};
 
@@ -118,11 +118,15 @@ fn end(connection: &Connection) {
 #[cfg(test)]
 mod tests {
     use crate::{
-        Error,
-        durable::{
-            SqliteStore, StoreError, TimerFilter, TimerStore,
-            store::{Change, Effect, NewTimer, Outcome},
+        durable::store::{
+            TimerStore,
+            change::{Change, NewTimer, Outcome},
+            error::StoreError,
+            listing::TimerFilter,
+            sqlite::SqliteStore,
+            transaction::Effect,
         },
+        error::Error,
     };
     use rusqlite::Connection;
     use std::time::Duration;

@@ -26,17 +26,25 @@ mod upkeep;
 mod write_ahead_log;
 
 use super::{
-    BackupWork, Change, DeadLetters, DueKey, Effect, LoadRange, Loaded, Maintenance, NewTimer, Outcome,
-    StoreError, StoreTransaction, TimerFilter, TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
-    start_in::{StartTimers, Starter},
+    TimerStore,
+    change::{Change, LoadRange, Loaded, Outcome},
+    dead_letters::DeadLetters,
+    error::StoreError,
+    listing::{TimerFilter, TimerInfo, TopicCounts},
+    maintenance::{BackupWork, Maintenance},
+    row::{DueKey, TimerRow},
+    start_in::Starter,
+    transaction::{Effect, StoreTransaction},
 };
-use crate::{Error, Result, machine::refuse_in_simulation};
+use crate::{
+    error::{Error, Result},
+    machine::refuse_in_simulation,
+};
 use backup::Backup;
 use changes::SqliteBatch;
 use errors::{SqliteResult, keep_log};
 use kept_read::KeptRead;
 use open_database::OpenDatabase;
-use open_files::OpenFiles;
 use others::Others;
 use rusqlite::{Connection, OptionalExtension};
 use starts::SqliteStarts;

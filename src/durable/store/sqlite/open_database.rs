@@ -13,7 +13,7 @@ use super::{
     open_files::OpenFiles,
     schema,
 };
-use crate::durable::StoreError;
+use crate::durable::store::error::StoreError;
 use rusqlite::{Connection, OpenFlags, config::DbConfig};
 use std::{
     fs,

@@ -4,7 +4,7 @@
 //! in a file that has lost its name is gone after a restart.
 
 use super::{directory::Directory, file_id::FileId};
-use crate::durable::StoreError;
+use crate::durable::store::error::StoreError;
 use std::{path::PathBuf, time::Instant};
 
 /// The files of a store, each with its identity when the store was opened.

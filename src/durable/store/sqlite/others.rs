@@ -4,7 +4,8 @@
 //! time. So what is behind the greatest number of the last look, and was not started by this
 //! connection, is a timer of another one, or of an effect.
 
-use super::{Connection, Loaded, SqliteResult, StoreError, queries};
+use super::{Connection, errors::SqliteResult, queries};
+use crate::durable::store::{change::Loaded, error::StoreError};
 use rusqlite::{OptionalExtension, params};
 use std::collections::VecDeque;
 

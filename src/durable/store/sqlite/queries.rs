@@ -1,10 +1,16 @@
 //! What is read from an SQLite store.
 
-use super::{
-    DueKey, LoadRange, Loaded, SqliteResult, StoreError, TimerFilter, TimerInfo, TimerRow, TimerState,
-    TopicCounts,
+use super::errors::SqliteResult;
+use crate::durable::{
+    id::TimerId,
+    store::{
+        change::{LoadRange, Loaded},
+        error::StoreError,
+        listing::{TimerFilter, TimerInfo, TimerState, TopicCounts},
+        row::{Begun, DueKey, TimerRow},
+    },
+    unix_millis::system_time,
 };
-use crate::durable::{TimerId, store::Begun, unix_millis::system_time};
 use rusqlite::{Connection, Row, Rows, fallible_streaming_iterator::FallibleStreamingIterator, params};
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -206,7 +212,7 @@ pub(super) fn counts(connection: &Connection) -> Result<Vec<(i64, TopicCounts)>,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::durable::SqliteStore;
+    use crate::durable::store::sqlite::SqliteStore;
     use rusqlite::ToSql;
 
     /// Returns how SQLite executes a query.

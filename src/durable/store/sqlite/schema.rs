@@ -5,7 +5,7 @@
 //! is never edited after a release; a new one is added.
 
 use super::errors::SqliteResult;
-use crate::durable::StoreError;
+use crate::durable::store::error::StoreError;
 use rusqlite::{Connection, TransactionBehavior};
 
 /// "nwtm" in the header of the file, so that another program's database is not taken for a store.

@@ -3,8 +3,14 @@
 //! SQLite opens a table, its indexes and its sequence for each execution of an `INSERT`. Rows of
 //! one statement share that, which saves a third of the instructions.
 
-use super::{Change, Connection, NewTimer, Outcome, SqliteResult, StoreError};
-use crate::durable::TimerId;
+use super::{Connection, errors::SqliteResult};
+use crate::durable::{
+    id::TimerId,
+    store::{
+        change::{Change, NewTimer, Outcome},
+        error::StoreError,
+    },
+};
 use std::sync::LazyLock;
 
 /// The number of timers in a group.
@@ -69,7 +75,7 @@ impl<'a> StartGroup<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::durable::{SqliteStore, TimerFilter, TimerStore};
+    use crate::durable::store::{TimerStore, listing::TimerFilter, sqlite::SqliteStore};
 
     fn start(number: i64) -> Change {
         Change::Start(NewTimer {

@@ -1,7 +1,11 @@
 //! Starts of timers, in transactions of the store and of the program.
 
-use super::{Connection, NewTimer, SqliteResult, StartTimers, StoreError, file_id::FileId};
-use crate::durable::{TimerId, unix_millis::duration_millis};
+use super::{Connection, errors::SqliteResult, file_id::FileId};
+use crate::durable::{
+    id::TimerId,
+    store::{change::NewTimer, error::StoreError, start_in::StartTimers},
+    unix_millis::duration_millis,
+};
 use rusqlite::{OptionalExtension, params};
 use std::time::Duration;
 

@@ -1,7 +1,10 @@
 //! What operators and limits do to whole topics: pauses, and changes of many dead letters.
 
-use super::{DeadLetters, SqliteBatch, SqliteResult, SqliteStore, StoreError, TimerRow};
-use crate::durable::TimerId;
+use super::{SqliteStore, changes::SqliteBatch, errors::SqliteResult};
+use crate::durable::{
+    id::TimerId,
+    store::{dead_letters::DeadLetters, error::StoreError, row::TimerRow},
+};
 use rusqlite::{OptionalExtension, params};
 
 /// The dead letters to change. The oldest are found with their index.

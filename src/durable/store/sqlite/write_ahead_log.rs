@@ -9,7 +9,7 @@ use super::{
     errors::{SqliteResult, keep_log},
     kept_read::KeptRead,
 };
-use crate::durable::StoreError;
+use crate::durable::store::error::StoreError;
 use rusqlite::Connection;
 use std::{
     cell::Cell,

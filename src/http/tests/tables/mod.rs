@@ -11,7 +11,7 @@ mod row;
 mod transcript;
 mod written;
 
-use row::{After, Row};
+use row::Row;
 
 /// Plays each row in each way, and compares. All rows are played, so that a change shows all of its
 /// effects.

@@ -1,6 +1,6 @@
 //! A row of a table.
 
-use crate::http::HttpError;
+use crate::http::error::HttpError;
 use std::fmt;
 
 /// Whose tests have the input.

@@ -1,9 +1,8 @@
 //! What a handler has read, as lines.
 
 use crate::{
-    Error,
-    error::PeerError,
-    http::{Headers, HttpError},
+    error::{Error, PeerError},
+    http::{Headers, error::HttpError},
 };
 use std::{cell::RefCell, rc::Rc};
 

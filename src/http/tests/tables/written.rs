@@ -4,9 +4,11 @@
 
 use super::super::support::Server;
 use crate::{
-    Error, Result,
-    error::EncodeError,
-    http::{Body, Headers, HttpClient, HttpSettings, Part, Request, Response, StatusCode},
+    error::{EncodeError, Error, Result},
+    http::{
+        Headers, Part, Request, Response, StatusCode, client::HttpClient, message::Body,
+        settings::HttpSettings,
+    },
     testing::EmbeddedChannel,
 };
 

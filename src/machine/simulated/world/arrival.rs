@@ -5,12 +5,12 @@
 //! room. The end of the stream (FIN) follows the last byte.
 
 use super::{
-    Happening, TimedAction, World,
+    World,
     link::{ATTEMPTS, retransmission},
-    queue::narrow,
+    queue::{TimedAction, narrow},
     stream::{Segment, StreamPhase},
 };
-use crate::machine::simulated::{Fault, ids::SocketId};
+use crate::machine::simulated::{fault::Fault, ids::SocketId, trace::Happening};
 use std::io;
 
 impl World {

@@ -4,11 +4,11 @@
 //! discards the bytes that are under way.
 
 use super::{
-    Happening, World,
+    World,
     sockets::SocketKind,
     stream::{Segment, StreamPhase},
 };
-use crate::machine::simulated::ids::SocketId;
+use crate::machine::simulated::{ids::SocketId, trace::Happening};
 use std::io;
 
 impl World {

@@ -5,13 +5,14 @@
 //! of them is sent again if it is lost.
 
 use super::{
-    Happening, TimedAction, World,
+    World,
     link::{ATTEMPTS, retransmission},
     ports::{BindOptions, PortRole, TCP, destination, seen_from},
+    queue::TimedAction,
     sockets::{Socket, SocketKind},
     stream::{StreamPhase, StreamSocket},
 };
-use crate::machine::simulated::{Fault, digest::Digest, ids::SocketId};
+use crate::machine::simulated::{digest::Digest, fault::Fault, ids::SocketId, trace::Happening};
 use std::{collections::VecDeque, io, net::SocketAddr};
 
 /// The pause before part of a handshake is sent again.

@@ -1,6 +1,6 @@
 //! The state of a UDP socket.
 
-use crate::machine::simulated::{ReadyEvent, ids::SocketId};
+use crate::machine::simulated::{ids::SocketId, run::ReadyEvent};
 use std::{collections::VecDeque, io, net::SocketAddr};
 
 pub(super) struct Datagrams {

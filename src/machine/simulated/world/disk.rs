@@ -1,7 +1,7 @@
 //! The disks of nodes: how long they take, and what fails.
 
 use super::World;
-use crate::machine::{failure::DiskError, simulated::Fault};
+use crate::machine::{failure::DiskError, simulated::fault::Fault};
 use std::{ops::Range, time::Duration};
 
 /// The time of a read, of a write and of a sync, in nanoseconds.

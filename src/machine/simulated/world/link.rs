@@ -3,7 +3,8 @@
 //! TCP hides the loss of segments, so a loss is a delay here. A segment that meets a cut link is
 //! sent again later, with growing pauses, as TCP does.
 
-use super::{Happening, World};
+use super::World;
+use crate::machine::simulated::trace::Happening;
 use std::{collections::BTreeMap, time::Duration};
 
 /// How often a segment or a request is sent before the connection has failed. About two minutes.

@@ -1,11 +1,11 @@
 //! Listening and accepting.
 
 use super::{
-    Happening, World,
+    World,
     ports::{BindOptions, PortRole, TCP},
     sockets::{Socket, SocketKind},
 };
-use crate::machine::simulated::{Fault, ids::SocketId};
+use crate::machine::simulated::{fault::Fault, ids::SocketId, trace::Happening};
 use std::{collections::VecDeque, io, net::SocketAddr};
 
 impl World {

@@ -41,11 +41,12 @@ pub(crate) use unseen::Unseen;
 pub(crate) use waiting_threads::Condition;
 
 use super::{
-    LoopRun, Machine,
+    Machine,
     fault::Fault,
     faults::{FaultSource, FaultState},
     ids::PollId,
     operation::Operations,
+    run::LoopRun,
     seeds::derive,
     states::States,
     trace::{Happening, Record, Trace},

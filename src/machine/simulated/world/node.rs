@@ -1,6 +1,7 @@
 //! Nodes: their addresses, clocks and lives.
 
-use super::{Happening, World};
+use super::World;
+use crate::machine::simulated::trace::Happening;
 use std::net::IpAddr;
 
 /// A node: its addresses and its clock.

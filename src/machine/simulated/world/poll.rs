@@ -4,10 +4,12 @@
 //! present state of the sockets on its list, and takes them off. So edges merge, and a socket whose
 //! state has changed back is not reported.
 
-use super::{TimedAction, World};
+use super::{World, queue::TimedAction};
 use crate::machine::simulated::{
-    Fault, Machine, ReadyEvent, Shared,
+    Machine, Shared,
+    fault::Fault,
     ids::{PollId, SocketId},
+    run::ReadyEvent,
 };
 use mio::{Interest, Token};
 use std::{io, sync::Arc};

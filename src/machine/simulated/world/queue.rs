@@ -202,8 +202,8 @@ impl World {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::WorldStep, Entry, World};
-    use crate::machine::simulated::FaultSource;
+    use super::{super::WorldStep, Entry};
+    use crate::machine::simulated::{faults::FaultSource, world::World};
     use std::net::IpAddr;
 
     #[test]

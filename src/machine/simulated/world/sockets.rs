@@ -7,7 +7,7 @@ use super::{
     ports::{BindOptions, PortRole, covers},
     stream::StreamSocket,
 };
-use crate::machine::simulated::{ReadyEvent, ids::SocketId};
+use crate::machine::simulated::{ids::SocketId, run::ReadyEvent};
 use std::{
     collections::{BTreeMap, VecDeque},
     io,

@@ -1,6 +1,6 @@
 //! The state of one end of a TCP connection.
 
-use crate::machine::simulated::{ReadyEvent, digest::Digest, ids::SocketId};
+use crate::machine::simulated::{digest::Digest, ids::SocketId, run::ReadyEvent};
 use std::{collections::VecDeque, io, net::SocketAddr};
 
 /// How many bytes of a cut write are remembered.

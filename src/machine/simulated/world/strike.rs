@@ -1,7 +1,7 @@
 //! Faults that strike nodes and links from outside.
 
 use super::World;
-use crate::machine::simulated::Fault;
+use crate::machine::simulated::fault::Fault;
 
 impl World {
     /// Draws whether the next poll returns without a reason. A spin makes the following ones do so,

@@ -1,10 +1,11 @@
 //! Reads and writes of TCP connections, as Linux performs them.
 
 use super::{
-    Happening, TimedAction, World,
+    World,
+    queue::TimedAction,
     stream::{Segment, StreamPhase},
 };
-use crate::machine::simulated::{Fault, digest::Digest, ids::SocketId};
+use crate::machine::simulated::{digest::Digest, fault::Fault, ids::SocketId, trace::Happening};
 use std::io;
 
 impl World {

@@ -1,13 +1,13 @@
 //! Datagrams.
 
 use super::{
-    Happening, TimedAction, World,
+    World,
     datagrams::{Datagrams, Flight},
     ports::{BindOptions, PortRole, UDP, destination, seen_from},
-    queue::narrow,
+    queue::{TimedAction, narrow},
     sockets::{Socket, SocketKind},
 };
-use crate::machine::simulated::{Fault, digest::Digest, ids::SocketId, seeds::mix};
+use crate::machine::simulated::{digest::Digest, fault::Fault, ids::SocketId, seeds::mix, trace::Happening};
 use std::{io, net::SocketAddr};
 
 /// The largest payload of a datagram over IPv4.

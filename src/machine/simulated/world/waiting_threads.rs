@@ -3,7 +3,11 @@
 //! Invariant: the place of a thread that has ended is used again. So the number of places is that
 //! of the threads that live at the same time.
 
-use super::{TimedAction, World, alarm::Alarm, queue::narrow};
+use super::{
+    World,
+    alarm::Alarm,
+    queue::{TimedAction, narrow},
+};
 use std::collections::BTreeMap;
 
 /// The identity of a condition variable: its address. A waiter borrows it, so no two have the same.
@@ -174,7 +178,7 @@ impl World {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::simulated::{FaultSource, WorldStep};
+    use crate::machine::simulated::{faults::FaultSource, world::WorldStep};
     use std::net::Ipv4Addr;
 
     const CONDITION: Condition = Condition(77);

@@ -1,7 +1,7 @@
 //! The stand-in for a handler whose type is not known.
 
 use super::Context;
-use crate::{Result, pipeline::handler::Handler};
+use crate::{error::Result, pipeline::handler::Handler};
 use std::{convert::Infallible, marker::PhantomData};
 
 /// Stands for a handler of unknown type that writes messages of type `M`.

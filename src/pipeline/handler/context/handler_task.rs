@@ -1,7 +1,7 @@
 //! Tasks that get their handler back: those of a context, and those from other threads.
 
-use super::{AnyHandler, Context};
-use crate::{Result, channel::continues, pipeline::handler::Handler};
+use super::{Context, any_handler::AnyHandler};
+use crate::{channel::continues, error::Result, pipeline::handler::Handler};
 use std::{any::Any, ops::ControlFlow};
 
 /// A task of handler `H` that stays on its loop.

@@ -25,7 +25,7 @@ mod tasks;
 
 pub use any_handler::{AnyHandler, ChannelContext};
 pub(in crate::pipeline) use handler_task::{
-    HandlerTask, RemotePeriodicTask, RemoteTask, run_as, run_as_any, run_periodic_as, run_periodic_as_any,
+    RemotePeriodicTask, RemoteTask, run_as, run_as_any, run_periodic_as, run_periodic_as_any,
 };
 
 use super::Handler;

@@ -2,8 +2,8 @@
 
 use super::Context;
 use crate::{
-    Result,
     channel::{CloseCause, Confirmation},
+    error::Result,
     pipeline::handler::Handler,
     sync::Completion,
 };

@@ -2,8 +2,8 @@
 
 use super::Context;
 use crate::{
-    Result,
     channel::{AnyPipeline, IntoPipeline},
+    error::Result,
     pipeline::handler::Handler,
 };
 

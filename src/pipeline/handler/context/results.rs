@@ -1,10 +1,9 @@
 //! Results that come back to the handler: of blocking work, and of operations that complete later.
 
-use super::{Context, HandlerTask};
+use super::{Context, handler_task::HandlerTask};
 use crate::{
-    Error, Result,
     channel::TaskKey,
-    error::SendError,
+    error::{Error, Result, SendError},
     pipeline::{
         answer_waker::AnswerWaker,
         handler::Handler,

@@ -1,7 +1,7 @@
 //! Starting a byte filter on a connection that exists (STARTTLS).
 
 use super::Context;
-use crate::{Result, filter::Filter, pipeline::handler::Handler};
+use crate::{channel::filter::Filter, error::Result, pipeline::handler::Handler};
 
 impl<H: Handler> Context<'_, H> {
     /// Starts a byte filter above those that the channel has, for example TLS after a command like

@@ -2,8 +2,7 @@
 
 use super::Context;
 use crate::{
-    Peer,
-    channel::{Attributes, Channel, ChannelStats, CloseCause, MailSender},
+    channel::{Attributes, Channel, ChannelStats, CloseCause, MailSender, Peer},
     id::ChannelId,
     pipeline::handler::Handler,
 };

@@ -1,9 +1,12 @@
 //! Scheduled tasks, and the cancellation of all tasks.
 
-use super::{Context, HandlerTask, handler_task::PeriodicHandlerTask};
+use super::{
+    Context,
+    handler_task::{HandlerTask, PeriodicHandlerTask},
+};
 use crate::{
-    Result,
     channel::{Delay, Periodic, TaskKey, TaskTime},
+    error::Result,
     pipeline::handler::Handler,
 };
 use std::time::Instant;

@@ -2,8 +2,8 @@
 
 use super::{super::Links, Assembled};
 use crate::{
-    Result,
     channel::{ChannelState, DecodePass, LoopServices, Pending},
+    error::Result,
     pipeline::handler::Handler,
 };
 use bytes::Bytes;

@@ -4,14 +4,16 @@ mod delivery;
 
 use super::{Links, StageEvent, shared::write_shared};
 use crate::{
-    Error, Result,
     channel::{
         ChannelState, CloseCause, DecodePass, EncodingMemo, ErasedPipeline, Event, LoopServices, Pending,
         PipelineTypes, Push, SharedMessage,
     },
-    error::{caught, drop_guarded},
+    error::{Error, Result, caught, drop_guarded},
     log_throttle::{REPLACED, log_throttled},
-    pipeline::handler::{Context, Handler, run_as, run_as_any, run_periodic_as, run_periodic_as_any},
+    pipeline::{
+        Context,
+        handler::{Handler, run_as, run_as_any, run_periodic_as, run_periodic_as_any},
+    },
     sync::TypeName,
 };
 use bytes::Bytes;

@@ -84,7 +84,7 @@ impl CommandInfo {
         };
         match self.run {
             RunCommand::Service(Service::Eval | Service::EvalSha) => {
-                let number = args.get(2).and_then(|number| super::integer(number).ok()).unwrap_or(0);
+                let number = args.get(2).and_then(|number| super::call::integer(number).ok()).unwrap_or(0);
                 let number = usize::try_from(number).unwrap_or(0).min(args.len());
                 if number == 0 { Vec::new() } else { all(3, 2 + number, 1) }
             }

@@ -9,9 +9,9 @@ use super::{
         settings::DEFAULT_USER,
         state::State,
     },
-    client, ok,
+    client,
 };
-use crate::codec::RespValue;
+use crate::{codec::RespValue, testing::redis::command::ok};
 use bytes::Bytes;
 
 const NO_HELLO: Refusal = Refusal::of(

@@ -1,15 +1,12 @@
 //! The name of a connection, and its reset.
 
-use super::{
-    super::{
-        pubsub::{ClientId, Protocol},
-        refusal::{Refusal, Reply, SYNTAX},
-        settings::DEFAULT_USER,
-        state::State,
-    },
-    ok,
+use super::super::{
+    pubsub::{ClientId, Protocol},
+    refusal::{Refusal, Reply, SYNTAX},
+    settings::DEFAULT_USER,
+    state::State,
 };
-use crate::codec::RespValue;
+use crate::{codec::RespValue, testing::redis::command::ok};
 use bytes::Bytes;
 
 pub(super) fn name(state: &State, client: ClientId) -> RespValue {

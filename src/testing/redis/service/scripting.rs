@@ -8,9 +8,9 @@ use super::{
         script::{ScriptContext, converted, sha1},
         state::State,
     },
-    ClientRequest, call, ok,
+    ClientRequest, call,
 };
-use crate::codec::RespValue;
+use crate::{codec::RespValue, testing::redis::command::ok};
 use bytes::Bytes;
 
 /// The length of a SHA-1 in hexadecimal digits.

@@ -8,9 +8,9 @@ use super::{
         session::CommandQueue,
         state::State,
     },
-    ClientRequest, access, call, ok, queue_of, run_one,
+    ClientRequest, access, call, queue_of, run_one,
 };
-use crate::codec::RespValue;
+use crate::{codec::RespValue, testing::redis::command::ok};
 use bytes::Bytes;
 
 /// The most commands of a transaction.

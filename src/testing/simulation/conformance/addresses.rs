@@ -1,6 +1,9 @@
 //! Addresses and ports of UDP sockets, and of both protocols.
 
-use super::{Script, backend::Side, check};
+use super::{
+    backend::Side,
+    runner::{Script, check},
+};
 use crate::{
     channel::driver::Ready,
     transport::{ListenerOptions, UdpOptions},

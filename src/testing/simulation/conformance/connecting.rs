@@ -1,6 +1,10 @@
 //! Connects, and what sockets say of themselves before and after.
 
-use super::{Bench, Id, Script, backend::Side, check};
+use super::{
+    backend::Side,
+    bench::{Bench, Id},
+    runner::{Script, check},
+};
 use crate::channel::driver::Ready;
 use std::net::SocketAddr;
 

@@ -1,6 +1,10 @@
 //! UDP: whole datagrams, peers, and errors that come back.
 
-use super::{Bench, Id, Script, backend::Side, check};
+use super::{
+    backend::Side,
+    bench::{Bench, Id},
+    runner::{Script, check},
+};
 use crate::{channel::driver::Ready, transport::UdpOptions};
 use std::net::SocketAddr;
 

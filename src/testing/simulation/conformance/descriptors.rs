@@ -1,6 +1,6 @@
 //! A process that has used up its descriptors (`EMFILE`).
 
-use super::{Bench, Script, backend::Backend, own_process::is_own_process};
+use super::{backend::Backend, bench::Bench, own_process::is_own_process, runner::Script};
 use crate::channel::driver::Ready;
 use std::fs::File;
 

@@ -1,6 +1,6 @@
 //! Edge-triggered readiness of connections.
 
-use super::{Script, check};
+use super::runner::{Script, check};
 use crate::{channel::driver::Ready, event_loop::STREAM_INTEREST};
 use mio::Interest;
 

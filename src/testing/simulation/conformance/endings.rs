@@ -1,6 +1,9 @@
 //! Half-close, orderly ends, and what sockets say afterwards.
 
-use super::{Bench, Id, check};
+use super::{
+    bench::{Bench, Id},
+    runner::check,
+};
 use crate::channel::driver::Ready;
 
 /// Shuts down both write halves, the client's first. Both ends have seen it.

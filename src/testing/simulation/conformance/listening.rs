@@ -1,6 +1,10 @@
 //! Listeners: addresses, shared ports, and the connections that wait.
 
-use super::{Bench, Id, Script, backend::Side, check};
+use super::{
+    backend::Side,
+    bench::{Bench, Id},
+    runner::{Script, check},
+};
 use crate::{channel::driver::Ready, transport::ListenerOptions};
 use std::net::SocketAddr;
 

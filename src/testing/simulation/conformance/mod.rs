@@ -35,6 +35,3 @@ mod polling;
 mod reading;
 mod resets;
 mod writing;
-
-use bench::{Bench, Id};
-use runner::{Script, check};

@@ -1,6 +1,6 @@
 //! Causes for which a poll returns.
 
-use super::check;
+use super::runner::check;
 use std::time::Duration;
 
 const SHORT: Duration = Duration::from_millis(1);

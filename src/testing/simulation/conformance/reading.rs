@@ -1,6 +1,6 @@
 //! Reads and peeks.
 
-use super::check;
+use super::runner::check;
 use crate::channel::driver::Ready;
 
 #[test]

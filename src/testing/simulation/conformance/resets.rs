@@ -1,6 +1,9 @@
 //! Resets: their causes, the errors they leave, and unread input.
 
-use super::{Bench, Id, check};
+use super::{
+    bench::{Bench, Id},
+    runner::check,
+};
 use crate::channel::driver::Ready;
 
 /// Returns a server whose client has reset the connection.

@@ -5,8 +5,8 @@ use super::{
     bench::{Bench, Id, Socket},
 };
 use crate::{
-    Error, Result,
     channel::driver::{Ready, Transport},
+    error::{Error, Result},
     transport::{Address, Stream, TcpOptions},
 };
 use std::{io, io::IoSlice, net::SocketAddr, time::Duration};

@@ -1,6 +1,6 @@
 //! Writes, full buffers, and the edge when there is room again.
 
-use super::{Script, check};
+use super::runner::{Script, check};
 use crate::channel::driver::Ready;
 
 #[test]

@@ -4,8 +4,8 @@
 //! once. The loop keeps the closure, whose drop ends the task too.
 
 use crate::{
-    Error, Result,
-    channel::timers::{Repeat, TaskEntry, TimerPlace},
+    channel::{Repeat, TaskEntry, timers::TimerPlace},
+    error::{Error, Result},
     sync::Random,
 };
 use std::{any::Any, ops::ControlFlow, sync::Arc};

@@ -15,15 +15,11 @@ mod tests;
 pub(crate) use kept_task::continues;
 
 use crate::{
-    Error, Result,
     channel::{
-        core::LoopServices,
-        timers::{
-            ChannelTimer, Delay, Due, HandleTask, Periodic, Repeat, TaskEntry, TaskKey, TaskTime, TimerPlace,
-            TimerToken,
-        },
+        ChannelTimer, Delay, Due, HandleTask, Periodic, Repeat, TaskEntry, TaskKey, TaskTime, TimerToken,
+        core::services::LoopServices, timers::TimerPlace,
     },
-    error::{Resource, drop_guarded},
+    error::{Error, Resource, Result, drop_guarded},
     id::Key,
     timer::QueueKey,
 };

@@ -1,7 +1,7 @@
 //! Bodies of requests, and the headers that frame them.
 
 use super::super::row::{Row, go, netty};
-use crate::http::HttpError;
+use crate::http::error::HttpError;
 
 /// Returns the rows.
 pub(super) fn rows() -> Vec<Row> {

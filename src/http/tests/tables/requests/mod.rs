@@ -5,12 +5,14 @@ mod headers;
 mod lines;
 
 use super::{
-    After, Row, check,
+    check,
+    row::{After, Row},
     transcript::{Transcript, error_line},
 };
 use crate::{
-    Context, Error, Handler, Result,
-    http::{HttpServer, Part, Request, Response, Version},
+    error::{Error, Result},
+    http::{Part, Request, Response, Version, server::HttpServer},
+    pipeline::{Context, Handler},
     testing::EmbeddedChannel,
 };
 

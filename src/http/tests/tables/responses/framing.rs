@@ -1,7 +1,7 @@
 //! Where responses end, and what becomes of the connection.
 
 use super::super::row::{Row, go, netty};
-use crate::http::HttpError;
+use crate::http::error::HttpError;
 
 /// Returns the rows.
 pub(super) fn rows() -> Vec<Row> {

@@ -1,7 +1,7 @@
 //! Status lines and headers of responses.
 
 use super::super::row::{Row, go, netty};
-use crate::http::HttpError;
+use crate::http::error::HttpError;
 
 /// Returns the rows.
 pub(super) fn rows() -> Vec<Row> {

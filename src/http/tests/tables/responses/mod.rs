@@ -4,12 +4,14 @@ mod framing;
 mod heads;
 
 use super::{
-    After, Row, check,
+    check,
+    row::{After, Row},
     transcript::{Transcript, error_line},
 };
 use crate::{
-    Context, Error, Handler, Result,
-    http::{HttpClient, Part, Request, Response, Version},
+    error::{Error, Result},
+    http::{Part, Request, Response, Version, client::HttpClient},
+    pipeline::{Context, Handler},
     testing::EmbeddedChannel,
 };
 
