@@ -51,7 +51,8 @@ fn explore(
 ) {
     let explored = Exploration::new(seeds()).faults(faults).run(scenario);
     let explored = explored.unwrap_or_else(|failure| panic!("{failure}"));
-    eprintln!("{} seeds, {} events", explored.seeds(), explored.events());
+    let (seeds, events, states_seen) = (explored.seeds(), explored.events(), explored.states());
+    eprintln!("{seeds} seeds, {events} events, {states_seen} states of channels");
     for state in states.iter().filter(|_| explored.seeds() >= MANY) {
         assert!(explored.reached(state) > 0, "no seed has reached: {state}");
     }
