@@ -3,10 +3,9 @@
 
 use crate::{
     plan::{ChannelSettings, Index, LinkPlan, Plan, Side},
-    player::Player,
     stream::Stream,
 };
-use netwheel::{HandlerRef, channel::Overflow};
+use netwheel::{Handler, HandlerRef, channel::Overflow};
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
@@ -15,15 +14,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) struct Link {
-    pub(crate) client: Arc<End>,
-    pub(crate) server: Arc<End>,
+pub(crate) struct Link<H: Handler> {
+    pub(crate) client: Arc<End<H>>,
+    pub(crate) server: Arc<End<H>>,
     /// All hops are TCP, so a reset is one.
     pub(crate) passes_resets: bool,
     pub(crate) relayed: bool,
 }
 
-pub(crate) struct End {
+pub(crate) struct End<H: Handler> {
     pub(crate) link: Index,
     pub(crate) side: Side,
     /// What this end writes.
@@ -33,7 +32,7 @@ pub(crate) struct End {
     pub(crate) close_timeout: Duration,
     /// A message too many closes the channel, without a call of `error` if the handler writes it.
     closes_itself: bool,
-    handler: Mutex<Option<HandlerRef<Player>>>,
+    handler: Mutex<Option<HandlerRef<H>>>,
 }
 
 /// What has happened at an end. A fact is noted before the operation that it is about.
@@ -131,12 +130,12 @@ impl Facts {
     }
 }
 
-impl End {
-    pub(crate) fn handler(&self) -> Option<HandlerRef<Player>> {
+impl<H: Handler> End<H> {
+    pub(crate) fn handler(&self) -> Option<HandlerRef<H>> {
         self.handler.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn set_handler(&self, handler: Option<HandlerRef<Player>>) {
+    pub(crate) fn set_handler(&self, handler: Option<HandlerRef<H>>) {
         let previous = {
             let mut current = self.handler.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *current, handler)
@@ -157,7 +156,7 @@ impl End {
     }
 }
 
-impl Link {
+impl<H: Handler> Link<H> {
     pub(crate) fn new(number: Index, plan: &Plan) -> Self {
         let link: &LinkPlan = &plan.links[number];
         let (mut hops, mut server) = (vec![], &plan.servers[link.server]);
@@ -186,7 +185,7 @@ impl Link {
         }
     }
 
-    pub(crate) fn end(&self, side: Side) -> &Arc<End> {
+    pub(crate) fn end(&self, side: Side) -> &Arc<End<H>> {
         match side {
             Side::Client => &self.client,
             Side::Server => &self.server,

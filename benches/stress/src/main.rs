@@ -14,6 +14,7 @@ mod filter;
 mod frame;
 mod life;
 mod link;
+mod network;
 mod plan;
 mod play;
 mod player;

@@ -4,12 +4,11 @@
 use crate::{
     frame::{Frame, Kind},
     life::Life,
-    link::End,
+    link,
     plan::Side,
     report::Invariant,
     stream::LOOP,
-    token,
-    world::World,
+    token, world,
 };
 use bytes::Bytes;
 use netwheel::prelude::*;
@@ -17,6 +16,13 @@ use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
     time::Duration,
 };
+
+/// What the threads and players of a round share.
+pub(crate) type World = world::World<Player>;
+/// A link between two players.
+pub(crate) type Link = link::Link<Player>;
+/// The end of a link that a player has.
+pub(crate) type End = link::End<Player>;
 
 pub(crate) struct Player {
     pub(crate) world: Arc<World>,

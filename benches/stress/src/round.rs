@@ -4,10 +4,10 @@ use crate::{
     check,
     plan::{Ending, Plan},
     play::{self, Actor},
+    player::World,
     report::{Invariant, Report},
     resources::spinning,
     watchdog::{MAX_WAIT, Watchdog, describe},
-    world::World,
 };
 use netwheel::{Completion, Error, shutdown::ShutdownOptions};
 use std::{

@@ -1,9 +1,9 @@
 //! Ends the process when a round does not end.
 
 use crate::{
+    player::World,
     report::{Invariant, Report},
     resources::spinning,
-    world::World,
 };
 use std::{
     sync::{

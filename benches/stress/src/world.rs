@@ -2,24 +2,15 @@
 
 use crate::{
     filter::Records,
-    frame::{Frame, with_codec},
+    frame::Frame,
     life::Life,
     link::{End, Link},
-    plan::{EndPlan, Index, MAX_THREADS, Plan, Side, Wire},
-    player::Player,
+    plan::{EndPlan, Index, MAX_THREADS, Plan, Side},
     report::{Invariant, Report},
-    token::{Kind, Tokens},
+    token::Tokens,
 };
 use bytes::Bytes;
-use netwheel::{
-    channel::ChannelOptions,
-    codec::RawBytes,
-    executor::Spawn,
-    net::{Address, UnixAddress},
-    prelude::*,
-    relay::Relay,
-    worker_pool::WorkerPool,
-};
+use netwheel::{channel::ChannelOptions, executor::Spawn, net::Address, prelude::*, worker_pool::WorkerPool};
 use std::{
     pin::{Pin, pin},
     sync::{
@@ -34,11 +25,11 @@ pub(crate) const CLIENTS: Index = 0;
 pub(crate) const RELAYS: Index = 1;
 pub(crate) const SERVERS: Index = 2;
 
-pub(crate) struct World {
+pub(crate) struct World<H: Handler> {
     pub(crate) plan: Plan,
     pub(crate) report: Arc<Report>,
     pub(crate) tokens: Arc<Tokens>,
-    pub(crate) links: Vec<Link>,
+    pub(crate) links: Vec<Link<H>>,
     pub(crate) rooms: Vec<Room>,
     pub(crate) groups: Vec<EventLoopGroup>,
     servers: OnceLock<Vec<Server<Address>>>,
@@ -87,10 +78,12 @@ impl Spawn for Executor {
     }
 }
 
-impl World {
+impl<H: Handler> World<H> {
+    /// Returns a world without servers.
+    ///
     /// # Errors
-    /// A group cannot be built, or a server cannot bind: the program is at fault.
-    pub(crate) fn build(plan: Plan, report: Arc<Report>) -> Result<Arc<Self>> {
+    /// A group cannot be built: the program is at fault.
+    pub(crate) fn new(plan: Plan, report: Arc<Report>) -> Result<Self> {
         let workers =
             WorkerPool::builder().threads(2).name("work").keep_alive(Duration::from_millis(1)).build()?;
         let names = ["clients", "relays", "servers"];
@@ -112,7 +105,7 @@ impl World {
             arrived: AtomicU64::new(0),
             seen: (0..plan.links.len() * 2 * MAX_THREADS).map(|_| AtomicU32::new(0)).collect(),
         };
-        let world = Arc::new(World {
+        Ok(World {
             links: (0..plan.links.len()).map(|link| Link::new(link, &plan)).collect(),
             rooms: (0..plan.rooms).map(room).collect(),
             tokens: Tokens::new(report.clone()),
@@ -124,54 +117,7 @@ impl World {
             shutting_down: AtomicBool::new(false),
             paused_servers: AtomicBool::new(false),
             ending: AtomicBool::new(false),
-        });
-        let mut servers: Vec<Server<Address>> = vec![];
-        for number in 0..world.plan.servers.len() {
-            let server = world.serve(number, &servers)?;
-            servers.push(server);
-        }
-        let _ = world.servers.set(servers);
-        Ok(world)
-    }
-
-    fn serve(self: &Arc<Self>, number: Index, earlier: &[Server<Address>]) -> Result<Server<Address>> {
-        let plan = &self.plan.servers[number];
-        let group = if plan.relay_to.is_some() { RELAYS } else { SERVERS };
-        let mut bootstrap =
-            ServerBootstrap::new(&self.groups[group]).channel_options(plan.channel.options()?);
-        if plan.filter {
-            bootstrap = bootstrap.filter(|_| Records::default());
-        }
-        let address = if plan.unix {
-            let name = format!("netwheel-stress-{}-{}-{number}", std::process::id(), self.plan.seed);
-            Address::Unix(UnixAddress::abstract_name(name)?)
-        } else {
-            Address::Tcp(([127, 0, 0, 1], 0).into())
-        };
-        let (wire, same_loop) = (plan.wire, plan.same_loop);
-        match plan.relay_to {
-            None => {
-                let (world, echo) = (Arc::downgrade(self), plan.echo);
-                let pipeline = move |_: &Peer| {
-                    let world = world.upgrade().ok_or(Error::ShutDown)?;
-                    Ok(pipeline(wire, Player::server(&world, echo)))
-                };
-                bootstrap.pipeline(pipeline).bind(address)
-            }
-            Some(target) => {
-                let client = self.client(RELAYS, target, plan.channel.options()?);
-                let to = earlier[target].local_address();
-                let dial = move |front: Channel<Bytes>| {
-                    let event_loop = front.event_loop();
-                    let back = client.clone().pipeline(move |_| relay(wire, Relay::to(front.clone())));
-                    match event_loop {
-                        Some(event_loop) if same_loop => back.connect_on(&event_loop, to.clone()),
-                        _ => back.connect(to.clone()),
-                    }
-                };
-                bootstrap.pipeline(move |_| relay(wire, Relay::dial(dial.clone()))).bind(address)
-            }
-        }
+        })
     }
 
     /// Returns a bootstrap of connections to a server.
@@ -180,26 +126,17 @@ impl World {
         if self.plan.servers[server].filter { bootstrap.filter(|_| Records::default()) } else { bootstrap }
     }
 
+    /// Takes the servers, once.
+    pub(crate) fn set_servers(&self, servers: Vec<Server<Address>>) {
+        let _ = self.servers.set(servers);
+    }
+
     pub(crate) fn servers(&self) -> &[Server<Address>] {
         self.servers.get().map_or(&[], Vec::as_slice)
     }
 
     pub(crate) fn address(&self, server: Index) -> Address {
         self.servers()[server].local_address()
-    }
-
-    pub(crate) fn connect(self: &Arc<Self>, number: Index) {
-        let plan = &self.plan.links[number];
-        let Ok(options) = plan.channel.options() else { return };
-        let (world, end, wire) = (Arc::downgrade(self), self.links[number].client.clone(), plan.wire);
-        let token = self.tokens.token(Kind::Connect);
-        self.client(CLIENTS, plan.server, options)
-            .pipeline(move |_: &Peer| {
-                let world = world.upgrade().ok_or(Error::ShutDown)?;
-                Ok(pipeline(wire, Player::client(&world, &end)))
-            })
-            .connect(self.address(plan.server))
-            .on_complete(move |_| token.called());
     }
 
     pub(crate) fn new_life(&self) -> Arc<Life> {
@@ -212,11 +149,11 @@ impl World {
         self.lives.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn end_plan(&self, end: &End) -> EndPlan {
+    pub(crate) fn end_plan(&self, end: &End<H>) -> EndPlan {
         self.plan.links[end.link].end(end.side)
     }
 
-    pub(crate) fn join_rooms(&self, end: &End, channel: &Channel<Bytes>) {
+    pub(crate) fn join_rooms(&self, end: &End<H>, channel: &Channel<Bytes>) {
         let link = &self.plan.links[end.link];
         let rooms = if end.side == Side::Client { &link.client_rooms } else { &link.server_rooms };
         for room in rooms {
@@ -224,7 +161,7 @@ impl World {
         }
     }
 
-    pub(crate) fn note_broadcast(&self, end: Option<&End>, frame: Frame) {
+    pub(crate) fn note_broadcast(&self, end: Option<&End<H>>, frame: Frame) {
         let (Some(room), Some(end)) = (self.rooms.get(frame.link as usize), end) else { return };
         // A broadcast comes out of the peer's end: the numbers are those of this end's input.
         let place = (end.link * 2 + usize::from(end.side == Side::Server)) * MAX_THREADS;
@@ -254,20 +191,5 @@ impl World {
         for room in &self.rooms {
             room.members.retain(|_| false);
         }
-    }
-}
-
-pub(crate) fn pipeline<H>(wire: Wire, handler: H) -> Pipeline<Bytes>
-where
-    H: Handler<Read = Bytes, Write = Bytes>,
-{
-    with_codec!(wire, |codec| Pipeline::codec(codec).handler(handler))
-}
-
-/// A relay of bytes, or of whole messages.
-fn relay(wire: Wire, relay: Relay<Bytes>) -> Pipeline<Bytes> {
-    match wire {
-        Wire::Hinted => Pipeline::codec(RawBytes).handler(relay),
-        wire => pipeline(wire, relay),
     }
 }

@@ -1,9 +1,8 @@
 //! Checks after the end of all loops: lives, completions, and what ends say about their streams.
 
 use crate::{
-    link::{End, Link},
+    player::{End, Link, World},
     report::Invariant,
-    world::World,
 };
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 

@@ -1,13 +1,12 @@
 //! The checks after the threads have stopped: accepted bytes have arrived, and no waiter is left.
 
 use crate::{
-    link::{End, Link},
     plan::Query,
     play::drop_queries,
+    player::{End, Link, World},
     report::Invariant,
     resources::{heap, spinning},
     watchdog::MAX_WAIT,
-    world::World,
 };
 use netwheel::Error;
 use std::{

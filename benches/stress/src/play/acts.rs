@@ -1,6 +1,6 @@
 //! What a handler does on its loop when a thread asks for it.
 
-use crate::{life::TaskToken, plan::Act, player::Player, world::pipeline};
+use crate::{life::TaskToken, network::pipeline, plan::Act, player::Player};
 use netwheel::prelude::*;
 use std::{
     sync::atomic::Ordering::SeqCst,

@@ -1,7 +1,7 @@
 //! Tasks of loops.
 
 use super::Actor;
-use crate::{plan::Index, token::Kind, world::World};
+use crate::{plan::Index, player::World, token::Kind};
 use netwheel::{EventLoop, time::Periodic};
 use std::{sync::Arc, thread, time::Duration};
 

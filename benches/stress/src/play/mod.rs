@@ -10,11 +10,9 @@ mod write;
 pub(crate) use queries::drop_queries;
 
 use crate::{
-    link::End,
     plan::{Index, Side, Step},
-    player::Player,
+    player::{End, Player, World},
     token::Kind,
-    world::World,
 };
 use netwheel::{HandlerRef, shutdown::ShutdownOptions};
 use std::{

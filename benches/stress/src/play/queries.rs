@@ -1,6 +1,6 @@
 //! Queries whose completions are dropped, as the branches of a `select!` that lose are.
 
-use crate::{plan::Query, world::World};
+use crate::{plan::Query, player::World};
 use bytes::Bytes;
 use netwheel::Channel;
 

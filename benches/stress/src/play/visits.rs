@@ -4,9 +4,11 @@ use super::Actor;
 use crate::{
     frame::{Frame, Kind},
     life::Life,
+    network::pipeline,
     plan::{Index, Wire},
+    player::World,
     token,
-    world::{CLIENTS, World, pipeline},
+    world::CLIENTS,
 };
 use bytes::Bytes;
 use netwheel::{

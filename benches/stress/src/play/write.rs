@@ -3,8 +3,8 @@
 use super::Actor;
 use crate::{
     frame::{Frame, Kind},
-    link::End,
     plan::{Pace, WriteBurst},
+    player::End,
     report::Invariant,
     token,
     watchdog::MAX_WAIT,

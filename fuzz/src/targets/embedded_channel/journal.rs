@@ -1,9 +1,6 @@
 //! The record of a run, and the properties that hold for each.
 
-use super::{
-    pipelines::END,
-    plan::{Framing, Reaction},
-};
+use super::plan::{Framing, Reaction};
 use netwheel::{
     Codec, Completion, Result,
     bytes::Bytes,
@@ -15,6 +12,9 @@ use std::{
     rc::Rc,
     sync::{Arc, Mutex},
 };
+
+/// The end of each message in the byte stream, so that messages of all framings can be found.
+const END: u8 = b';';
 
 /// A callback. The number is that of the pipeline.
 #[derive(Debug, Clone, PartialEq)]

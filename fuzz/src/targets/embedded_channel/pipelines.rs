@@ -1,39 +1,39 @@
 //! Codecs and stages.
 
-use super::{
-    actor::Actor,
-    plan::{Framing, Stages},
-};
+use super::plan::{Framing, Stages};
 use netwheel::{
-    Codec, Pipeline, Result, Stage, StageContext,
+    Codec, Handler, Pipeline, Result, Stage, StageContext,
     bytes::Bytes,
     codec::{Delimiter, LengthField, Line, RawBytes, Varint},
 };
 use std::{collections::VecDeque, time::Duration};
 
-/// The end of each message in the byte stream, so that messages of all framings can be found.
-pub(super) const END: u8 = b';';
-
-pub(super) fn make(framing: Framing, stages: Stages, actor: Actor) -> Pipeline<Bytes> {
+pub(super) fn make<H>(framing: Framing, stages: Stages, handler: H) -> Pipeline<Bytes>
+where
+    H: Handler<Read = Bytes, Write = Bytes>,
+{
     match framing {
-        Framing::Raw => with(RawBytes, stages, actor),
-        Framing::Line => with(Line::new().max_len(600), stages, actor),
-        Framing::Delimiter => with(Delimiter::new(["||", "|-"]).expect("valid").max_len(600), stages, actor),
-        Framing::LengthField => with(LengthField::u16(), stages, actor),
-        Framing::Varint => with(Varint::new().max_len(600), stages, actor),
+        Framing::Raw => with(RawBytes, stages, handler),
+        Framing::Line => with(Line::new().max_len(600), stages, handler),
+        Framing::Delimiter => {
+            with(Delimiter::new(["||", "|-"]).expect("valid").max_len(600), stages, handler)
+        }
+        Framing::LengthField => with(LengthField::u16(), stages, handler),
+        Framing::Varint => with(Varint::new().max_len(600), stages, handler),
     }
 }
 
-fn with<C>(codec: C, stages: Stages, actor: Actor) -> Pipeline<Bytes>
+fn with<C, H>(codec: C, stages: Stages, handler: H) -> Pipeline<Bytes>
 where
     C: Codec<Read = Bytes, Write = Bytes>,
+    H: Handler<Read = Bytes, Write = Bytes>,
 {
     let codec = Pipeline::codec(codec);
     match stages {
-        Stages::None => codec.handler(actor),
-        Stages::Halves => codec.stage(Halves::default()).handler(actor),
-        Stages::Delayed => codec.stage(Delayed::default()).handler(actor),
-        Stages::DelayedHalves => codec.stage(Halves::default()).stage(Delayed::default()).handler(actor),
+        Stages::None => codec.handler(handler),
+        Stages::Halves => codec.stage(Halves::default()).handler(handler),
+        Stages::Delayed => codec.stage(Delayed::default()).handler(handler),
+        Stages::DelayedHalves => codec.stage(Halves::default()).stage(Delayed::default()).handler(handler),
     }
 }
 
