@@ -19,7 +19,7 @@ use netwheel::{
 use std::sync::Arc;
 
 impl World {
-    /// Builds what the plan says, with its servers.
+    /// Builds the groups, links and servers of a plan.
     ///
     /// # Errors
     /// A group cannot be built, or a server cannot bind: the program is at fault.

@@ -4,11 +4,11 @@ use super::writer::Writer;
 use crate::{
     clock::{ManualClock, TimeSource},
     durable::{
-        MemoryDisk, TimerId,
         engine::{EngineInbox, Purpose},
+        id::TimerId,
         metrics::Metrics,
         request::{StoreReply, StoreRequest},
-        store::Change,
+        store::{Change, MemoryDisk},
         timer_clock::TimerClock,
     },
     sync::{Sender, channel, loop_id},
