@@ -173,8 +173,8 @@ impl Writer {
     }
 
     /// Returns the next request, or `None` if the sender is gone. Commits changes that are left
-    /// first, however many requests there are. A renewal does not wait for all of them, but at least
-    /// one transaction lies between two renewals: the answer to one may bring the next one.
+    /// first, however many requests there are. A renewal does not wait for all of them, but at
+    /// least one transaction lies between two renewals: the answer to one may bring the next one.
     pub(super) fn next(&mut self) -> Option<StoreRequest> {
         loop {
             if !self.batch.is_empty() {
