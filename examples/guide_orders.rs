@@ -2,7 +2,7 @@
 //! chapter on durable timers. Reminders are sent by a webhook, and several nodes share the work.
 //!
 //! ```text
-//! cargo run --features durable-postgres,http --example guide_orders -- \
+//! cargo run --features postgres-019,http --example guide_orders -- \
 //!     "host=127.0.0.1 user=shop dbname=shop" 127.0.0.1:7000 hooks.example:80
 //! nc 127.0.0.1 7000            # ORDER 17
 //! ```

@@ -2,7 +2,7 @@
 //! timers.
 //!
 //! ```text
-//! cargo run --features durable --example guide_reminders -- /tmp/reminders.db
+//! cargo run --features durable-sqlite --example guide_reminders -- /tmp/reminders.db
 //! nc 127.0.0.1 7000            # IN 60 the tea is ready
 //! ```
 

@@ -1,8 +1,8 @@
 //! A WebSocket server that echoes each message, and a client that does the same.
 //!
 //! ```text
-//! cargo run --release --features deflate --example ws_echo
-//! cargo run --release --features deflate --example ws_echo -- --connect 127.0.0.1:9001
+//! cargo run --release --features deflate,websocket --example ws_echo
+//! cargo run --release --features deflate,websocket --example ws_echo -- --connect 127.0.0.1:9001
 //! ```
 //!
 //! The server echoes at `/`, with permessage-deflate if it is built with the feature `deflate`.

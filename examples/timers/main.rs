@@ -1,13 +1,13 @@
 //! Lists, moves, cancels and starts durable timers of a store, and pauses topics, for operators.
 //!
 //! ```text
-//! cargo run --features durable --example timers -- demo.db demo
-//! cargo run --features durable --example timers -- demo.db start demo 10m '"tea"' --key tea
-//! cargo run --features durable --example timers -- demo.db list --due
-//! cargo run --features durable --example timers -- demo.db move 2 3d
-//! cargo run --features durable --example timers -- demo.db run 2
-//! cargo run --features durable --example timers -- demo.db pause demo
-//! cargo run --features durable --example timers -- demo.db retry-dead demo --over 10m
+//! cargo run --features durable-sqlite --example timers -- demo.db demo
+//! cargo run --features durable-sqlite --example timers -- demo.db start demo 10m '"tea"' --key tea
+//! cargo run --features durable-sqlite --example timers -- demo.db list --due
+//! cargo run --features durable-sqlite --example timers -- demo.db move 2 3d
+//! cargo run --features durable-sqlite --example timers -- demo.db run 2
+//! cargo run --features durable-sqlite --example timers -- demo.db pause demo
+//! cargo run --features durable-sqlite --example timers -- demo.db retry-dead demo --over 10m
 //! ```
 //!
 //! `demo` has a topic whose handler prints, and runs until Ctrl-C. The other commands never fire a

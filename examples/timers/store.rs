@@ -1,6 +1,6 @@
 //! Opens the store that is named on the command line.
 
-#[cfg(feature = "durable-postgres")]
+#[cfg(feature = "postgres-019")]
 use netwheel::durable::{
     PostgresStore,
     postgres::{Config, NoTls},
@@ -29,7 +29,7 @@ pub(crate) fn open(name: &str, schema: &str, creates: bool) -> Result<DurableTim
 }
 
 /// Connects to a server, without TLS. Its other nodes can stay running.
-#[cfg(feature = "durable-postgres")]
+#[cfg(feature = "postgres-019")]
 fn server(url: &str, schema: &str, creates: bool) -> Result<DurableTimersBuilder> {
     let builder = PostgresStore::builder(url)?.schema(schema).node("operator");
     let is_missing = || {
@@ -42,7 +42,7 @@ fn server(url: &str, schema: &str, creates: bool) -> Result<DurableTimersBuilder
     Ok(DurableTimers::on(builder.open()?))
 }
 
-#[cfg(not(feature = "durable-postgres"))]
+#[cfg(not(feature = "postgres-019"))]
 fn server(_url: &str, _schema: &str, _creates: bool) -> Result<DurableTimersBuilder> {
-    Err(Error::other("this program was built without the feature durable-postgres"))
+    Err(Error::other("this program was built without the feature postgres-019"))
 }

@@ -1,11 +1,11 @@
 //! Timers that survive the program: stored before `start` completes, fired through an event loop.
 //!
 //! [`DurableTimers`] is the handle of a program. It is built with a store and [`Topic`]s. A timer
-//! is a topic, a time and a payload; closures are never stored. The default store is an SQLite file
-//! ([`SqliteStore`]), for one process. Several nodes share a database of PostgreSQL
-//! (`PostgresStore`, feature `durable-postgres`). Tests of a program use a [`MemoryDisk`], which
-//! can crash and fail. The guide has a chapter with a complete program
-//! ([`guide::durable_timers`](crate::guide::durable_timers)).
+//! is a topic, a time and a payload; closures are never stored. The store of one process is an
+//! SQLite file (`SqliteStore`, feature `durable-sqlite`). Several nodes share a database of
+//! PostgreSQL (`PostgresStore`, feature `durable-postgres`). Tests of a program use a
+//! [`MemoryDisk`], which can crash and fail. A [`TimerStore`] of the program works, too. The guide
+//! has a chapter with a complete program ([`guide::durable_timers`](crate::guide::durable_timers)).
 //!
 //! # Guarantees
 //!
@@ -59,16 +59,19 @@ pub use handle::{DurableTimers, DurableTimersBuilder, StartTimer, When};
 pub use id::TimerId;
 pub use metrics::DurableMetrics;
 pub use policy::{Delivery, Late, Retry};
+#[cfg(feature = "durable-sqlite")]
+pub use store::SqliteStore;
 pub use store::{
-    MemoryDatabase, MemoryDisk, MemoryStore, MemoryTransaction, SqliteStore, StartIn, StoreError,
-    StoreTransaction, TimerFilter, TimerInfo, TimerState, TimerStore, TopicCounts,
+    MemoryDatabase, MemoryDisk, MemoryStore, MemoryTransaction, StartIn, StoreError, StoreTransaction,
+    TimerFilter, TimerInfo, TimerState, TimerStore, TopicCounts,
 };
 #[cfg(feature = "durable-postgres")]
 pub use store::{PostgresStore, PostgresStoreBuilder};
 pub use topic::{Due, Topic};
 
 /// The crate `postgres`, in the version of this crate's API.
-#[cfg(feature = "durable-postgres")]
+#[cfg(feature = "postgres-019")]
 pub use postgres;
 /// The crate `rusqlite`, in the version of this crate's API.
+#[cfg(feature = "rusqlite-040")]
 pub use rusqlite;

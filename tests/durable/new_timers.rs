@@ -13,7 +13,7 @@ pub(crate) fn timer(due: i64) -> NewTimer {
     }
 }
 
-#[cfg(feature = "durable-postgres")]
+#[cfg(feature = "postgres-019")]
 pub(crate) fn keyed(due: i64, key: &str) -> NewTimer {
     NewTimer { idempotency_key: Some(key.to_owned()), ..timer(due) }
 }

@@ -174,6 +174,14 @@ fn connections_to_other_databases_are_refused() {
     let refused = in_memory.at("topic", HOUR, "x").start_in(&strangers[0]);
     assert!(matches!(store_error(refused), StoreError::OtherStore));
 
+    // The transaction of another store is in another file.
+    let strange = DurableTimers::open(other.path()).unwrap().start(&group).unwrap();
+    let handle = timers.clone();
+    let refused =
+        strange.transaction(move |transaction| Ok(handle.at("topic", HOUR, "x").start_in(transaction)));
+    assert!(matches!(store_error(done(refused).unwrap()), StoreError::OtherStore));
+    done(strange.close()).unwrap();
+
     // A link leads to the same file, and a connection that only reads writes nothing.
     #[cfg(unix)]
     {

@@ -1,34 +1,9 @@
-//! A store in a directory of its own, and a topic whose runs are received.
+//! A topic whose runs are received, and a store in a directory of its own.
 
-use crate::support::loops::one_loop;
-use netwheel::{
-    EventLoopGroup,
-    durable::{Due, DurableTimers, DurableTimersBuilder, Late, Retry, Topic},
-};
-use std::{
-    path::PathBuf,
-    sync::mpsc::{Receiver, Sender, channel},
-};
-use tempfile::TempDir;
-
-/// A file for a store, which is removed at the end.
-pub(crate) struct File {
-    directory: TempDir,
-}
-
-impl File {
-    pub(crate) fn new() -> Self {
-        File { directory: tempfile::tempdir().unwrap() }
-    }
-
-    pub(crate) fn path(&self) -> PathBuf {
-        self.directory.path().join("timers.db")
-    }
-
-    pub(crate) fn open(&self) -> DurableTimersBuilder {
-        DurableTimers::open(self.path()).unwrap()
-    }
-}
+#[cfg(feature = "rusqlite-040")]
+pub(crate) use file::{File, started};
+use netwheel::durable::{Due, Late, Retry, Topic};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// What a handler received: the payload.
 pub(crate) type Runs = Receiver<String>;
@@ -46,10 +21,41 @@ fn done_after(name: &str, sender: Sender<String>) -> Topic {
     })
 }
 
-/// Timers of the topic "topic" on an event loop of their own.
-pub(crate) fn started(file: &File) -> (EventLoopGroup, DurableTimers, Runs) {
-    let group = one_loop();
-    let (topic, runs) = sending("topic");
-    let timers = file.open().topic(topic).start(&group).unwrap();
-    (group, timers, runs)
+#[cfg(feature = "rusqlite-040")]
+mod file {
+    use super::{Runs, sending};
+    use crate::support::loops::one_loop;
+    use netwheel::{
+        EventLoopGroup,
+        durable::{DurableTimers, DurableTimersBuilder},
+    };
+    use std::path::PathBuf;
+    use tempfile::TempDir;
+
+    /// A file for a store, which is removed at the end.
+    pub(crate) struct File {
+        directory: TempDir,
+    }
+
+    impl File {
+        pub(crate) fn new() -> Self {
+            File { directory: tempfile::tempdir().unwrap() }
+        }
+
+        pub(crate) fn path(&self) -> PathBuf {
+            self.directory.path().join("timers.db")
+        }
+
+        pub(crate) fn open(&self) -> DurableTimersBuilder {
+            DurableTimers::open(self.path()).unwrap()
+        }
+    }
+
+    /// Timers of the topic "topic" on an event loop of their own.
+    pub(crate) fn started(file: &File) -> (EventLoopGroup, DurableTimers, Runs) {
+        let group = one_loop();
+        let (topic, runs) = sending("topic");
+        let timers = file.open().topic(topic).start(&group).unwrap();
+        (group, timers, runs)
+    }
 }

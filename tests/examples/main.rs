@@ -7,29 +7,29 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-#[cfg(all(feature = "durable", feature = "json"))]
+#[cfg(all(feature = "durable-sqlite", feature = "json"))]
 mod im;
-#[cfg(all(feature = "durable", feature = "json"))]
+#[cfg(all(feature = "durable-sqlite", feature = "json"))]
 mod im_abuse;
-#[cfg(all(feature = "durable", feature = "json"))]
+#[cfg(all(feature = "durable-sqlite", feature = "json"))]
 mod im_direct;
-#[cfg(all(feature = "durable", feature = "json", feature = "prometheus", feature = "websocket"))]
+#[cfg(all(feature = "durable-sqlite", feature = "json", feature = "prometheus", feature = "websocket"))]
 mod im_frames;
-#[cfg(all(feature = "durable", feature = "json", feature = "prometheus", feature = "websocket"))]
+#[cfg(all(feature = "durable-sqlite", feature = "json", feature = "prometheus", feature = "websocket"))]
 mod im_later;
-#[cfg(all(feature = "durable", feature = "json"))]
+#[cfg(all(feature = "durable-sqlite", feature = "json"))]
 mod im_lookup;
-#[cfg(all(feature = "durable", feature = "json"))]
+#[cfg(all(feature = "durable-sqlite", feature = "json"))]
 mod im_rooms;
 #[cfg(all(
-    feature = "durable",
+    feature = "durable-sqlite",
     feature = "json",
     feature = "prometheus",
     feature = "simulation",
     feature = "websocket"
 ))]
 mod im_simulated;
-#[cfg(all(feature = "durable", feature = "json"))]
+#[cfg(all(feature = "durable-sqlite", feature = "json"))]
 mod im_slow;
 // At the crate root, where the server's files expect it.
 #[path = "../../examples/support/output.rs"]
@@ -41,6 +41,6 @@ mod shared;
 #[allow(dead_code, reason = "each part uses some of it")]
 mod token_bucket;
 
-#[cfg(all(feature = "durable", feature = "json"))]
+#[cfg(all(feature = "durable-sqlite", feature = "json"))]
 #[allow(unused_imports, reason = "files of the server name each other by the root of the crate")]
 use im::*;

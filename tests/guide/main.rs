@@ -7,7 +7,7 @@
 mod support;
 
 mod codec;
-#[cfg(feature = "durable")]
+#[cfg(feature = "rusqlite-040")]
 mod durable_timers;
 mod echo;
 mod filter;
@@ -15,7 +15,7 @@ mod gateway;
 #[cfg(feature = "http")]
 mod http;
 mod login;
-#[cfg(all(feature = "durable-postgres", feature = "http"))]
+#[cfg(all(feature = "postgres-019", feature = "http"))]
 mod orders;
 mod programs;
 mod relogin;

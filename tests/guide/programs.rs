@@ -156,7 +156,7 @@ fn the_proxy_closes_a_connection_that_it_cannot_forward() {
 }
 
 /// P-01.
-#[cfg(feature = "durable")]
+#[cfg(feature = "durable-sqlite")]
 #[test]
 fn a_reminder_survives_a_kill_of_its_server() {
     let folder = tempfile::tempdir().unwrap();

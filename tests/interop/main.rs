@@ -7,7 +7,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-#[cfg(all(feature = "durable", feature = "json", feature = "prometheus", feature = "websocket"))]
+#[cfg(all(feature = "durable-sqlite", feature = "json", feature = "prometheus", feature = "websocket"))]
 mod browser;
 mod files;
 mod gateway;

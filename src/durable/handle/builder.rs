@@ -7,7 +7,7 @@ use crate::durable::{
     metrics::Metrics,
     policy::KeepDead,
     port::Port,
-    store::{SqliteStore, TimerStore, TopicSet},
+    store::{TimerStore, TopicSet},
     timer_clock::TimerClock,
     topic::Topic,
     unix_millis::duration_millis,
@@ -18,7 +18,7 @@ use crate::{
     machine,
     sync::{Permits, channel, loop_id},
 };
-use std::{collections::BTreeSet, fmt, ops::RangeInclusive, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 /// When a timer is late, unless set otherwise.
 const LATE_AFTER: Duration = Duration::from_secs(1);
@@ -64,9 +64,10 @@ impl DurableTimers {
     ///
     /// # Errors
     ///
-    /// Those of [`SqliteStore::open`], as [`Error::Other`].
-    pub fn open(path: impl AsRef<Path>) -> Result<DurableTimersBuilder> {
-        Ok(Self::on(SqliteStore::open(path)?))
+    /// Those of [`SqliteStore::open`](crate::durable::SqliteStore::open), as [`Error::Other`].
+    #[cfg(feature = "durable-sqlite")]
+    pub fn open(path: impl AsRef<std::path::Path>) -> Result<DurableTimersBuilder> {
+        Ok(Self::on(crate::durable::SqliteStore::open(path)?))
     }
 
     /// Uses a store.

@@ -21,11 +21,11 @@ use std::{fmt, sync::Arc};
 /// declaration of each metric. A collector does not keep timers open.
 ///
 /// ```
-/// use netwheel::{EventLoopGroup, durable::{DurableCollector, DurableTimers, SqliteStore}};
+/// use netwheel::{EventLoopGroup, durable::{DurableCollector, DurableTimers, MemoryDisk}};
 /// use prometheus_client::registry::Registry;
 ///
 /// let group = EventLoopGroup::builder().threads(1).build()?;
-/// let timers = DurableTimers::on(SqliteStore::in_memory()?).start(&group)?;
+/// let timers = DurableTimers::on(MemoryDisk::new().open()?).start(&group)?;
 /// let mut registry = Registry::default();
 /// registry.register_collector(Box::new(DurableCollector::new("orders", &timers)));
 ///

@@ -54,12 +54,12 @@ impl DurableTimers {
     /// were started with another one.
     ///
     /// ```
-    /// use netwheel::{EventLoopGroup, durable::{Due, DurableTimers, Late, Retry, SqliteStore, Topic}};
+    /// use netwheel::{EventLoopGroup, durable::{Due, DurableTimers, Late, MemoryDisk, Retry, Topic}};
     /// use std::time::Duration;
     ///
     /// let group = EventLoopGroup::builder().threads(1).build()?;
     /// let topic = Topic::new("unpaid", Late::RunOnce, Retry::never(), |due: Due<u32>| due.done());
-    /// let timers = DurableTimers::on(SqliteStore::in_memory()?).topic(topic).start(&group)?;
+    /// let timers = DurableTimers::on(MemoryDisk::new().open()?).topic(topic).start(&group)?;
     /// let hour = Duration::from_secs(3600);
     /// timers.at("unpaid", hour, &17).key("order-17").start().wait()?;
     ///

@@ -103,11 +103,11 @@ impl DurableTimers {
     /// each result has the errors of [`start`](StartTimer::start).
     ///
     /// ```
-    /// # use netwheel::{EventLoopGroup, durable::{Due, DurableTimers, Late, Retry, SqliteStore, Topic}};
+    /// # use netwheel::{EventLoopGroup, durable::{Due, DurableTimers, Late, MemoryDisk, Retry, Topic}};
     /// # use std::time::Duration;
     /// # let group = EventLoopGroup::builder().threads(1).build()?;
     /// # let topic = Topic::new("trial", Late::RunOnce, Retry::never(), |due: Due<u32>| due.done());
-    /// # let timers = DurableTimers::on(SqliteStore::in_memory()?).topic(topic).start(&group)?;
+    /// # let timers = DurableTimers::on(MemoryDisk::new().open()?).topic(topic).start(&group)?;
     /// let month = Duration::from_secs(30 * 24 * 3600);
     /// let ends = (0..1000u32).map(|user| timers.at("trial", month, &user).key(user.to_string()));
     /// for id in timers.start_many(ends).wait()? {
@@ -191,11 +191,11 @@ impl<'a> StartTimer<'a> {
     /// is not run. An ended timer is not started again.
     ///
     /// ```
-    /// # use netwheel::{EventLoopGroup, durable::{Due, DurableTimers, Late, Retry, SqliteStore, Topic}};
+    /// # use netwheel::{EventLoopGroup, durable::{Due, DurableTimers, Late, MemoryDisk, Retry, Topic}};
     /// # use std::time::Duration;
     /// # let group = EventLoopGroup::builder().threads(1).build()?;
     /// # let topic = Topic::new("poll", Late::Skip, Retry::never(), |due: Due<String>| due.done());
-    /// # let timers = DurableTimers::on(SqliteStore::in_memory()?).topic(topic).start(&group)?;
+    /// # let timers = DurableTimers::on(MemoryDisk::new().open()?).topic(topic).start(&group)?;
     /// let minute = Duration::from_secs(60);
     /// timers.every("poll", minute, "https://old.example").start().wait()?;
     /// timers.every("poll", minute, "https://new.example").replace_payload().start().wait()?;
@@ -217,12 +217,13 @@ impl<'a> StartTimer<'a> {
     ///
     /// | type | transaction |
     /// |---|---|
-    /// | `&rusqlite::Connection`, `&rusqlite::Transaction` | the program's own, on the file of the store |
-    /// | `&mut postgres::Client`, `&mut postgres::Transaction` | the program's own, on the database of the store |
+    /// | `&rusqlite::Connection`, `&rusqlite::Transaction` (feature `rusqlite-040`) | the program's own, on the file of the store |
+    /// | `&mut postgres::Client`, `&mut postgres::Transaction` (feature `postgres-019`) | the program's own, on the database of the store |
     /// | `&mut StoreTransaction` | the one that ends a timer, see [`Due::done_with`](crate::durable::Due::done_with), or that of [`DurableTimers::transaction`] |
     ///
     /// A connection without a transaction gets one for the start. The crates `rusqlite` and
-    /// `postgres` must have the versions that [`durable`](crate::durable) exports.
+    /// `postgres` must have the versions that the features name. [`durable`](crate::durable)
+    /// exports them.
     ///
     /// The row is the same as that of [`start`](StartTimer::start), and keys have the same meaning.
     /// But a stored timer is not changed: another schedule is an error.

@@ -30,7 +30,7 @@ use std::{
 /// [closed](DurableTimers::close).
 ///
 /// ```
-/// use netwheel::{EventLoopGroup, durable::{Due, DurableTimers, Late, Retry, SqliteStore, Topic}};
+/// use netwheel::{EventLoopGroup, durable::{Due, DurableTimers, Late, MemoryDisk, Retry, Topic}};
 /// use std::time::Duration;
 ///
 /// # let (sent, received) = std::sync::mpsc::channel();
@@ -40,8 +40,8 @@ use std::{
 /// #   sent.send(due.payload().clone()).unwrap();
 ///     due.done();
 /// };
-/// // A server uses `DurableTimers::open("/var/lib/program/timers.db")`.
-/// let timers = DurableTimers::on(SqliteStore::in_memory()?)
+/// // A server uses a store that survives, such as `SqliteStore::open("/var/lib/timers.db")?`.
+/// let timers = DurableTimers::on(MemoryDisk::new().open()?)
 ///     .topic(Topic::new("remind", Late::RunOnce, Retry::backoff(5), remind))
 ///     .start(&group)?;
 /// let id = timers.at("remind", Duration::from_millis(20), &"tea").key("order-17").start().wait()?;

@@ -47,11 +47,11 @@ impl DurableTimers {
     /// The completion fails like that of [`cancel`](DurableTimers::cancel).
     ///
     /// ```
-    /// use netwheel::{EventLoopGroup, durable::{Due, DurableTimers, Late, Retry, SqliteStore, Topic}};
+    /// use netwheel::{EventLoopGroup, durable::{Due, DurableTimers, Late, MemoryDisk, Retry, Topic}};
     ///
     /// let group = EventLoopGroup::builder().threads(1).build()?;
     /// let topic = Topic::new("webhook", Late::RunOnce, Retry::backoff(5), |due: Due<String>| due.done());
-    /// let timers = DurableTimers::on(SqliteStore::in_memory()?).topic(topic).start(&group)?;
+    /// let timers = DurableTimers::on(MemoryDisk::new().open()?).topic(topic).start(&group)?;
     /// assert!(timers.pause("webhook").wait()?);
     /// assert!(timers.counts().wait()?[0].is_paused);
     /// assert!(timers.resume("webhook").wait()?);

@@ -2,7 +2,6 @@
 
 mod change;
 mod dead_letters;
-mod disk_full;
 mod error;
 mod lease;
 mod listing;
@@ -14,6 +13,7 @@ mod postgres;
 mod row;
 mod server_clock;
 mod sharing_settings;
+#[cfg(feature = "durable-sqlite")]
 mod sqlite;
 mod start_in;
 mod topic_set;
@@ -29,6 +29,7 @@ pub use memory::{MemoryDatabase, MemoryDisk, MemoryStore, MemoryTransaction};
 #[cfg(feature = "durable-postgres")]
 pub use postgres::{PostgresStore, PostgresStoreBuilder};
 pub use row::{Begun, DueKey, Held, TimerRow};
+#[cfg(feature = "durable-sqlite")]
 pub use sqlite::SqliteStore;
 pub use start_in::{StartIn, Starter};
 pub use topic_set::TopicSet;

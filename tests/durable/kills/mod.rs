@@ -4,8 +4,8 @@
 //! handlers did. It is killed, started again on the same store, and at the end left alone until
 //! nothing is pending. The oracle then checks everything that was said.
 //!
-//! `KILLS=10000 cargo test --release --features durable --test durable kills -- --nocapture` makes
-//! more kills than the gate does, and prints a table.
+//! `KILLS=10000 cargo test --release --features rusqlite-040 --test durable kills -- --nocapture`
+//! makes more kills than the gate does, and prints a table.
 
 mod child;
 mod faults;

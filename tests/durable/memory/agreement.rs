@@ -265,7 +265,7 @@ fn the_store_in_memory_answers_as_sqlite_does() {
 }
 
 /// One change in each transaction, because PostgreSQL gives other ids to many at once.
-#[cfg(feature = "durable-postgres")]
+#[cfg(feature = "postgres-019")]
 #[test]
 fn the_store_in_memory_answers_as_postgres_does() {
     let Some(server) = crate::postgres::server::server() else { return };

@@ -1,6 +1,7 @@
 //! The store in memory: its answers, its transactions, its faults and its crashes. The tests of
 //! every store are in `postgres/contract.rs`.
 
+#[cfg(feature = "rusqlite-040")]
 mod agreement;
 mod database;
 mod disk;

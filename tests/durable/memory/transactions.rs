@@ -99,8 +99,8 @@ fn a_transaction_of_the_program_is_stored_or_undone() {
 fn the_transaction_of_another_store_is_refused() {
     let disk = MemoryDisk::new();
     let mut store = open(&disk);
-    let mut sqlite = effect(|transaction| transaction.sqlite().map(drop));
-    let error = store.transaction(&mut sqlite).unwrap_err();
+    let mut foreign = effect(|transaction| transaction.connection::<String>().map(drop));
+    let error = store.transaction(&mut foreign).unwrap_err();
     assert!(matches!(error, StoreError::Effect(_)), "{error}");
     drop(store);
 

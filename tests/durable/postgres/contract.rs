@@ -28,6 +28,7 @@ macro_rules! for_each_store {
 /// Defines each test for the stores in a database.
 macro_rules! for_each_database {
     ($($name:ident)*) => {
+        #[cfg(feature = "rusqlite-040")]
         mod sqlite {
             $(#[test] fn $name() {
                 super::$name(&mut super::opened(netwheel::durable::SqliteStore::in_memory().unwrap()));
@@ -469,17 +470,19 @@ fn commands_move_and_cancel(store: &mut Store) {
 
 /// Writes to a table of the program, in the store's database.
 fn execute(transaction: &mut StoreTransaction<'_>, sql: &str) -> netwheel::Result {
-    match transaction.sqlite() {
-        Ok(connection) => connection.execute_batch(sql).map_err(netwheel::Error::other),
-        Err(_) => transaction.postgres()?.batch_execute(sql).map_err(netwheel::Error::other),
+    #[cfg(feature = "rusqlite-040")]
+    if let Ok(connection) = transaction.sqlite() {
+        return connection.execute_batch(sql).map_err(netwheel::Error::other);
     }
+    transaction.postgres()?.batch_execute(sql).map_err(netwheel::Error::other)
 }
 
 fn count_rows(transaction: &mut StoreTransaction<'_>, sql: &str) -> netwheel::Result<i64> {
-    match transaction.sqlite() {
-        Ok(connection) => connection.query_row(sql, [], |row| row.get(0)).map_err(netwheel::Error::other),
-        Err(_) => Ok(transaction.postgres()?.query_one(sql, &[]).map_err(netwheel::Error::other)?.get(0)),
+    #[cfg(feature = "rusqlite-040")]
+    if let Ok(connection) = transaction.sqlite() {
+        return connection.query_row(sql, [], |row| row.get(0)).map_err(netwheel::Error::other);
     }
+    Ok(transaction.postgres()?.query_one(sql, &[]).map_err(netwheel::Error::other)?.get(0))
 }
 
 fn effect(run: impl FnMut(&mut StoreTransaction<'_>) -> netwheel::Result + Send + 'static) -> Option<Effect> {

@@ -8,10 +8,7 @@ mod three_nodes;
 mod watched;
 mod workload;
 
-use netwheel::{
-    durable::SqliteStore,
-    testing::simulation::{Explored, Failure, Simulation},
-};
+use netwheel::testing::simulation::{Explored, Failure, Simulation};
 use std::{cell::RefCell, collections::BTreeMap, time::Duration};
 
 /// How often oracles have seen something, over all seeds.
@@ -45,11 +42,16 @@ fn report(explored: Result<Explored, Box<Failure>>, totals: &Totals, states: &[&
 fn stores_with_files_and_servers_are_refused_in_a_simulation() {
     let mut simulation = Simulation::new(1);
     let node = simulation.node("one", "10.0.0.1", || {
-        let path = std::env::temp_dir().join("of-no-simulation");
-        for error in [SqliteStore::open(&path).unwrap_err(), SqliteStore::in_memory().unwrap_err()] {
-            assert!(error.to_string().contains("SqliteStore does not work in a simulation"), "{error}");
+        #[cfg(feature = "durable-sqlite")]
+        {
+            use netwheel::durable::SqliteStore;
+
+            let path = std::env::temp_dir().join("of-no-simulation");
+            for error in [SqliteStore::open(&path).unwrap_err(), SqliteStore::in_memory().unwrap_err()] {
+                assert!(error.to_string().contains("SqliteStore does not work in a simulation"), "{error}");
+            }
+            assert!(!path.exists());
         }
-        assert!(!path.exists());
         #[cfg(feature = "durable-postgres")]
         {
             let builder = netwheel::durable::PostgresStore::builder("host=10.0.0.2 user=im")?;

@@ -10,6 +10,7 @@ mod looks;
 mod memory;
 mod outcomes;
 mod pauses;
+#[cfg(feature = "rusqlite-040")]
 mod races;
 mod schedules;
 mod simulation;

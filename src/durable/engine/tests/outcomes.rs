@@ -4,7 +4,7 @@ use super::simulation::{HOUR, LIMITS, MINUTE, SECOND, Simulation};
 use crate::durable::{
     engine::{Rules, message::RunAnswer},
     policy::{Delivery, Late, Retry},
-    store::TimerState,
+    store::{MemoryTransaction, TimerState},
 };
 use std::time::Duration;
 
@@ -94,10 +94,7 @@ fn an_effect_is_stored_with_the_end_and_its_failure_undoes_nothing_else() {
     simulation.done_with(
         id,
         Box::new(|transaction| {
-            transaction
-                .sqlite()?
-                .execute_batch("CREATE TABLE mine (x); INSERT INTO mine VALUES (1)")
-                .unwrap();
+            transaction.connection::<MemoryTransaction>()?.put("mine", "1");
             Err("changed my mind".into())
         }),
     );
@@ -107,11 +104,9 @@ fn an_effect_is_stored_with_the_end_and_its_failure_undoes_nothing_else() {
     simulation.done_with(
         id,
         Box::new(|transaction| {
-            // The table of the first attempt is gone.
-            transaction
-                .sqlite()?
-                .execute_batch("CREATE TABLE mine (x); INSERT INTO mine VALUES (2)")
-                .unwrap();
+            let rows = transaction.connection::<MemoryTransaction>()?;
+            assert_eq!(rows.get("mine"), None, "the row of the first attempt is gone");
+            rows.put("mine", "2");
             Ok(())
         }),
     );

@@ -1,4 +1,4 @@
-//! An engine with an SQLite store in memory and two clocks, on one thread.
+//! An engine with a store in memory and two clocks, on one thread.
 
 use crate::{
     durable::{
@@ -12,7 +12,7 @@ use crate::{
         metrics::Metrics,
         policy::{Delivery, Late, Retry},
         store::{
-            Change, Effect, Lease, LoadRange, Loaded, NewTimer, Outcome, SqliteStore, StoreError,
+            Change, Effect, Lease, LoadRange, Loaded, MemoryDisk, MemoryStore, NewTimer, Outcome, StoreError,
             TimerFilter, TimerInfo, TimerRow, TimerStore,
         },
     },
@@ -60,7 +60,7 @@ pub(super) type TopicHandler = Rc<RefCell<dyn FnMut(&Firing) -> Option<RunAnswer
 
 pub(super) struct Simulation {
     pub(super) engine: Engine,
-    pub(super) store: SqliteStore,
+    pub(super) store: MemoryStore,
     pub(super) now: Now,
     pub(super) fired: Vec<Fired>,
     pub(super) metrics: Arc<Metrics>,
@@ -105,7 +105,7 @@ impl Simulation {
 
     /// Creates a simulation with several topics, named by their indexes.
     pub(super) fn with_topics(rules: Vec<Rules>, limits: Limits, leases: Option<Option<Lease>>) -> Self {
-        let mut store = SqliteStore::in_memory().unwrap();
+        let mut store = MemoryDisk::new().open().unwrap();
         let names: Vec<String> = (0..rules.len()).map(|topic| topic.to_string()).collect();
         store.attach(&names).unwrap();
         let metrics = Arc::new(Metrics::default());

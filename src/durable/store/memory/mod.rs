@@ -51,9 +51,8 @@ const STARTS_LIMIT: usize = 1024;
 /// A store of timers in memory, for tests of programs. Opened by [`MemoryDisk::open`], which has an
 /// example.
 ///
-/// It behaves like [`SqliteStore`](super::SqliteStore), except for the program's own writes:
-/// these are rows of a [`MemoryTransaction`]. What was stored stays on the [`MemoryDisk`] when the
-/// store is dropped.
+/// It behaves like `SqliteStore`, except for the program's own writes: these are rows of a
+/// [`MemoryTransaction`]. What was stored stays on the [`MemoryDisk`] when the store is dropped.
 #[derive(Debug)]
 pub struct MemoryStore {
     disk: MemoryDisk,

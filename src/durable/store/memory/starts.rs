@@ -24,12 +24,7 @@ impl MemoryStarts {
 }
 
 impl StartTimers for MemoryStarts {
-    fn start_in_other(
-        &self,
-        connection: &mut dyn Any,
-        timer: &NewTimer,
-        now: i64,
-    ) -> Result<TimerId, StoreError> {
+    fn start_in(&self, connection: &mut dyn Any, timer: &NewTimer, now: i64) -> Result<TimerId, StoreError> {
         let transaction = connection.downcast_mut::<MemoryTransaction>();
         let is_own = |transaction: &&mut MemoryTransaction| transaction.disk() == self.disk.id();
         let transaction = transaction.filter(is_own).ok_or(StoreError::OtherStore)?;

@@ -37,6 +37,7 @@ pub(super) fn plain() -> Box<dyn Connect> {
 }
 
 /// A connector that uses TLS as the configuration says.
+#[cfg(feature = "postgres-019")]
 pub(super) fn with_tls<T>(tls: T) -> Box<dyn Connect>
 where
     T: MakeTlsConnect<Socket> + Clone + Send + 'static,

@@ -17,6 +17,8 @@
 mod answer_limit;
 mod batch;
 mod changes;
+#[cfg(feature = "postgres-019")]
+mod clients;
 mod connector;
 mod counts;
 mod deadline;
@@ -54,7 +56,6 @@ use crate::{error::Result as CrateResult, machine::refuse_in_simulation};
 use answer_limit::AnswerLimit;
 use connector::Connect;
 use outside_runtime::outside_runtime;
-use postgres::Config;
 use program_starts::{Placement, PostgresStarts};
 use session::PostgresSession;
 use settings::PostgresSettings;
@@ -150,12 +151,7 @@ impl PostgresStore {
         // The string may have a password, so it is not part of the error.
         let invalid =
             |e| crate::error::Error::setting("config", format!("({e})"), "parameters or a URL of libpq");
-        config.parse().map(Self::with_config).map_err(invalid)
-    }
-
-    /// Returns a builder with default settings for a server.
-    pub fn with_config(config: Config) -> PostgresStoreBuilder {
-        PostgresStoreBuilder::new(config)
+        config.parse().map(PostgresStoreBuilder::new).map_err(invalid)
     }
 
     /// Returns the number of requests to the server since the store was opened. Each request is a

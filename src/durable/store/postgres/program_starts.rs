@@ -8,15 +8,12 @@ use super::{
 };
 use crate::durable::{
     id::TimerId,
-    store::{
-        change::NewTimer,
-        error::StoreError,
-        start_in::{PostgresClient, StartTimers},
-    },
+    store::{change::NewTimer, error::StoreError, start_in::StartTimers},
     unix_millis::duration_millis,
 };
-use postgres::{Row, error::SqlState};
+use postgres::{Client, GenericClient, Row, error::SqlState, types::ToSql};
 use std::{
+    any::Any,
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
@@ -88,10 +85,9 @@ impl PostgresStarts {
             },
         }
     }
-}
 
-impl StartTimers for PostgresStarts {
-    fn start_in_postgres(
+    /// Starts a timer in the transaction of a client.
+    pub(super) fn start_in_program(
         &self,
         client: &mut dyn PostgresClient,
         timer: &NewTimer,
@@ -119,6 +115,30 @@ impl StartTimers for PostgresStarts {
             }
         }
         Err(starts::keys_change())
+    }
+}
+
+impl StartTimers for PostgresStarts {
+    fn start_in(&self, connection: &mut dyn Any, timer: &NewTimer, now: i64) -> Result<TimerId, StoreError> {
+        let client = connection.downcast_mut::<Client>().ok_or(StoreError::OtherStore)?;
+        self.start_in_program(client, timer, now)
+    }
+}
+
+/// A client of PostgreSQL, or a transaction of one.
+pub(super) trait PostgresClient {
+    fn query(&mut self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, postgres::Error>;
+
+    fn batch(&mut self, sql: &str) -> Result<(), postgres::Error>;
+}
+
+impl<C: GenericClient> PostgresClient for C {
+    fn query(&mut self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, postgres::Error> {
+        GenericClient::query(self, sql, values)
+    }
+
+    fn batch(&mut self, sql: &str) -> Result<(), postgres::Error> {
+        self.batch_execute(sql)
     }
 }
 

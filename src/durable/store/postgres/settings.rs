@@ -2,7 +2,7 @@
 
 use super::{
     PostgresStore,
-    connector::{Connect, plain, with_tls},
+    connector::{Connect, plain},
 };
 use crate::{
     durable::store::{
@@ -12,9 +12,8 @@ use crate::{
     error::{Error, Result},
 };
 use postgres::{
-    Config, Socket,
+    Config,
     config::{Host, SslMode},
-    tls::{MakeTlsConnect, TlsConnect},
 };
 use std::{fmt, time::Duration};
 
@@ -76,16 +75,10 @@ impl PostgresStoreBuilder {
         }
     }
 
-    /// Uses TLS, as the `sslmode` of the configuration says. Connectors are in crates such as
-    /// postgres-native-tls and tokio-postgres-rustls.
-    pub fn tls<T>(mut self, connector: T) -> Self
-    where
-        T: MakeTlsConnect<Socket> + Clone + Send + 'static,
-        T::TlsConnect: Send,
-        T::Stream: Send,
-        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
-    {
-        self.connector = with_tls(connector);
+    /// Uses a connector with TLS.
+    #[cfg(feature = "postgres-019")]
+    pub(super) fn connect_with(mut self, connector: Box<dyn Connect>) -> Self {
+        self.connector = connector;
         self.has_tls = true;
         self
     }

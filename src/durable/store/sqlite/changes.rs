@@ -2,6 +2,7 @@
 
 use super::{
     Connection, SqliteStore,
+    disk_full::is_caused_by_full_disk,
     errors::{SqliteResult, keep_log},
     kept_read::KeptRead,
     open_files::OpenFiles,
@@ -228,9 +229,10 @@ impl<'a> SqliteBatch<'a> {
         let Some(stored) = self.held(held)? else { return Ok(Outcome::Missing) };
         if let Some(effect) = effect {
             self.execute(&format!("SAVEPOINT {EFFECT}"))?;
-            let mut transaction = StoreTransaction::new(self.connection);
-            if let Err(error) = transaction.run(effect) {
-                if transaction.is_disk_full && self.connection.is_autocommit() {
+            let mut is_disk_full = false;
+            let watch = |error: &_| is_disk_full = is_caused_by_full_disk(error);
+            if let Err(error) = StoreTransaction::new(self.connection).run_watched(effect, watch) {
+                if is_disk_full && self.connection.is_autocommit() {
                     return Err(StoreError::DiskFull);
                 }
                 self.execute(&format!("ROLLBACK TO {EFFECT}"))?;

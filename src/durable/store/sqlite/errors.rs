@@ -1,6 +1,7 @@
 //! Converts errors of SQLite.
 
-use crate::durable::store::{disk_full::is_disk_full, error::StoreError};
+use super::disk_full::is_disk_full;
+use crate::durable::store::error::StoreError;
 use rusqlite::{Connection, ErrorCode, config::DbConfig};
 
 /// Converts the error of a result.

@@ -8,7 +8,10 @@
 mod backup;
 mod busy_wait;
 mod changes;
+#[cfg(feature = "rusqlite-040")]
+mod connections;
 mod directory;
+mod disk_full;
 mod errors;
 mod file_id;
 mod file_lock;

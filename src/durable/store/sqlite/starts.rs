@@ -7,7 +7,7 @@ use crate::durable::{
     unix_millis::duration_millis,
 };
 use rusqlite::{OptionalExtension, params};
-use std::time::Duration;
+use std::{any::Any, time::Duration};
 
 /// The name of the savepoint of a start in a transaction of the program.
 const START: &str = "netwheel_start";
@@ -90,7 +90,7 @@ pub(super) fn add_counts(
 /// Starts timers in transactions of the program.
 #[derive(Debug)]
 pub(super) struct SqliteStarts {
-    /// `None` in memory, where no other connection reaches the store.
+    /// `None` in memory, where no connection of the program reaches the store.
     pub(super) file: Option<FileId>,
     /// The id of each attached topic.
     pub(super) topics: Vec<i64>,
@@ -98,12 +98,26 @@ pub(super) struct SqliteStarts {
 }
 
 impl SqliteStarts {
-    /// Checks that a connection of the program is to the file of the store. Such a file is open as
-    /// a store, so its tables are those of this version.
+    /// Starts a timer in a connection of the program.
+    #[cfg(feature = "rusqlite-040")]
+    pub(super) fn start_in_program(
+        &self,
+        connection: &Connection,
+        timer: &NewTimer,
+        now: i64,
+    ) -> Result<TimerId, StoreError> {
+        if self.file.is_none() {
+            return Err(StoreError::OtherStore);
+        }
+        self.start_in_file(connection, timer, now)
+    }
+
+    /// Checks that a connection is to the file of the store. Such a file is open as a store, so its
+    /// tables are those of this version.
     fn check(&self, connection: &Connection) -> Result<(), StoreError> {
         let found =
             connection.path().filter(|path| !path.is_empty()).and_then(|path| FileId::of(path.as_ref()).ok());
-        if found.is_some() && found == self.file { Ok(()) } else { Err(StoreError::OtherStore) }
+        if found == self.file { Ok(()) } else { Err(StoreError::OtherStore) }
     }
 
     /// Returns the timer, and whether it is a new one.
@@ -128,20 +142,15 @@ impl SqliteStarts {
             Started::Stored { id, .. } => Ok((id, false)),
         }
     }
-}
 
-impl StartTimers for SqliteStarts {
     /// After an error, nothing of the timer is left.
-    fn start_in_sqlite(
+    fn start_in_file(
         &self,
         connection: &Connection,
-        is_own: bool,
         timer: &NewTimer,
         now: i64,
     ) -> Result<TimerId, StoreError> {
-        if !is_own {
-            self.check(connection)?;
-        }
+        self.check(connection)?;
         let execute = |sql: &str| connection.execute_batch(sql).store();
         let [begin, end, undo] = if connection.is_autocommit() {
             ["BEGIN IMMEDIATE".to_owned(), "COMMIT".to_owned(), "ROLLBACK".to_owned()]
@@ -162,5 +171,12 @@ impl StartTimers for SqliteStarts {
             let _ = execute(&undo);
         }
         result
+    }
+}
+
+impl StartTimers for SqliteStarts {
+    fn start_in(&self, connection: &mut dyn Any, timer: &NewTimer, now: i64) -> Result<TimerId, StoreError> {
+        let connection = connection.downcast_ref::<Connection>().ok_or(StoreError::OtherStore)?;
+        self.start_in_file(connection, timer, now)
     }
 }

@@ -16,3 +16,21 @@ pub(super) fn is_disk_full(error: &Error) -> bool {
     let no_room = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge];
     error.code == ErrorCode::DiskFull || is_write && no_room.contains(&cause)
 }
+
+/// Looks for the error of SQLite among the causes of an error, as [`is_disk_full`] does.
+pub(super) fn is_caused_by_full_disk(error: &crate::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = match error {
+        crate::Error::Other(cause) => Some(&**cause),
+        other => std::error::Error::source(other),
+    };
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<Error>() {
+            return is_disk_full(error);
+        }
+        if let Some(error) = error.downcast_ref::<crate::Error>() {
+            return is_caused_by_full_disk(error);
+        }
+        cause = error.source();
+    }
+    false
+}
