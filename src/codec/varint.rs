@@ -23,7 +23,7 @@ const MAX_WIDTH: usize = 5;
 /// A codec for frames whose length precedes them as a varint of up to 32 bits.
 ///
 /// This is the framing of protobuf's `writeDelimitedTo` and `parseDelimitedFrom`. The stage
-/// `Protobuf` (feature `protobuf`) turns its frames into messages.
+/// `Protobuf` (feature `prost-014`) turns its frames into messages.
 ///
 /// ```text
 ///   bytes in                          messages

@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | [`Heartbeat`] | | consumes answers to its pings, passes on all other messages | passes on all messages, and adds pings |
 //! | `Json` | `json` | frame → any `serde` type | any `serde` type → frame |
-//! | `Protobuf` | `protobuf` | frame → any prost message | any prost message → frame |
+//! | `Protobuf` | `prost-014` | frame → any prost message | any prost message → frame |
 //!
 //! A stage serves one channel and runs on that channel's loop. Stages of your own implement
 //! [`Stage`](crate::pipeline::Stage).
@@ -12,7 +12,7 @@
 mod heartbeat;
 #[cfg(feature = "json")]
 mod json;
-#[cfg(feature = "protobuf")]
+#[cfg(feature = "prost-014")]
 mod protobuf;
 mod pulse;
 
@@ -22,5 +22,5 @@ pub(crate) use pulse::{Beat, Pulse, PulseSettings, Traffic};
 
 #[cfg(feature = "json")]
 pub use json::Json;
-#[cfg(feature = "protobuf")]
+#[cfg(feature = "prost-014")]
 pub use protobuf::Protobuf;

@@ -6,6 +6,7 @@ use super::{
     endpoint::TlsEndpoint,
     filter::TlsFilter,
     info::TlsVersion,
+    key_log::KeyLogFile,
     provider::{provider, versions_from},
     roots::TlsRoots,
     settings::{alpn, check_alpn},
@@ -21,7 +22,7 @@ use rustls::{
     pki_types::ServerName,
     sign::CertifiedKey,
 };
-use std::{fmt, sync::Arc};
+use std::{fmt, path::PathBuf, sync::Arc};
 
 /// The TLS settings of a client, for [`ClientBootstrap::tls`](crate::ClientBootstrap::tls) and
 /// [`Context::start_tls`](crate::Context::start_tls). Cheap to clone; the clones share sessions, so
@@ -30,7 +31,7 @@ use std::{fmt, sync::Arc};
 /// The server must have a valid certificate for the host name that was passed to `connect`, or for
 /// its IP address if an address was passed. There is no setting that skips this check. A program
 /// that must skip it, for a test perhaps, implements rustls' `ServerCertVerifier` and uses
-/// [`from_config`](TlsClient::from_config). To trust a self-signed certificate, pass it as
+/// `TlsClient::from_config` (feature `rustls-023`). To trust a self-signed certificate, pass it as
 /// [`TlsRoots`]. It must not be marked as an authority (`CA:TRUE`, the default of `openssl req
 /// -x509`), because the verifier refuses an authority's own certificate as that of a server.
 ///
@@ -66,6 +67,7 @@ pub struct TlsClient {
 /// | `certificate` | the client does not authenticate itself |
 /// | `min_version` | TLS 1.2 |
 /// | `resumption` | on |
+/// | `key_log_file` | none |
 #[must_use]
 pub struct TlsClientBuilder {
     roots: TlsRoots,
@@ -74,6 +76,7 @@ pub struct TlsClientBuilder {
     certificate: Option<TlsCertificate>,
     min_version: TlsVersion,
     resumption: bool,
+    key_log_file: Option<PathBuf>,
 }
 
 impl TlsClient {
@@ -96,6 +99,7 @@ impl TlsClient {
             certificate: None,
             min_version: TlsVersion::Tls12,
             resumption: true,
+            key_log_file: None,
         }
     }
 
@@ -103,6 +107,7 @@ impl TlsClient {
     ///
     /// # Errors
     /// [`Error::Setting`] if it sends early data, which is not supported.
+    #[cfg(feature = "rustls-023")]
     pub fn from_config(config: Arc<ClientConfig>) -> Result<Self> {
         if config.enable_early_data {
             return Err(Error::setting("enable_early_data", true, "off"));
@@ -191,11 +196,21 @@ impl TlsClientBuilder {
         self
     }
 
+    /// Appends the secrets of all sessions to a file, so that Wireshark can decrypt a recording of
+    /// them. The format is that of `SSLKEYLOGFILE`. The default is no file.
+    ///
+    /// Use it to find faults, and not in production: the file opens every connection to its
+    /// readers. Handshakes write to it on their loop.
+    pub fn key_log_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.key_log_file = Some(path.into());
+        self
+    }
+
     /// Creates the settings.
     ///
     /// # Errors
-    /// [`Error::Setting`] if the server name is neither a DNS name nor an IP address, or if an ALPN
-    /// protocol is empty or longer than 255 bytes.
+    /// [`Error::Setting`] if the server name is neither a DNS name nor an IP address, if an ALPN
+    /// protocol is empty or longer than 255 bytes, or if the key log file cannot be opened.
     pub fn build(self) -> Result<TlsClient> {
         check_alpn(&self.alpn)?;
         let config = ClientConfig::builder_with_provider(provider())
@@ -207,6 +222,9 @@ impl TlsClientBuilder {
             None => config.with_no_client_auth(),
         };
         config.alpn_protocols = alpn(&self.alpn);
+        if let Some(path) = &self.key_log_file {
+            config.key_log = KeyLogFile::open(path)?;
+        }
         if !self.resumption {
             config.resumption = Resumption::disabled();
         }

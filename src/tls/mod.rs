@@ -18,6 +18,7 @@ mod error;
 mod filter;
 mod host_name;
 mod info;
+mod key_log;
 mod offload;
 mod pem;
 mod provider;

@@ -8,11 +8,12 @@ use super::{
     filter::TlsFilter,
     host_name::HostName,
     info::TlsVersion,
+    key_log::KeyLogFile,
     provider::{provider, versions_from},
     roots::TlsRoots,
     settings::{alpn, check_alpn},
     tickets::Tickets,
-    tls_certificates::TlsCertificates,
+    tls_certificates::{CertificateChoice, TlsCertificates},
 };
 use crate::{
     channel::{Peer, filter::Filter},
@@ -23,7 +24,7 @@ use rustls::{
     ServerConfig,
     server::{NoServerSessionStorage, WebPkiClientVerifier},
 };
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
 
 /// The TLS settings of a server, for [`ServerBootstrap::tls`](crate::ServerBootstrap::tls) and
 /// [`Context::start_tls`](crate::Context::start_tls). Cheap to clone; the clones share certificates
@@ -63,6 +64,7 @@ enum Sessions {
     NotResumed,
     ByTickets(Arc<Tickets>),
     /// A configuration of rustls decides.
+    #[cfg(feature = "rustls-023")]
     OfConfig,
 }
 
@@ -76,6 +78,7 @@ enum Sessions {
 /// | `client_certificates` | not asked for |
 /// | `min_version` | TLS 1.2 |
 /// | `resumption` | on, 2 tickets per TLS 1.3 handshake |
+/// | `key_log_file` | none |
 ///
 /// Early data (0-RTT) is neither offered nor accepted, because it can be replayed. Data that a
 /// client sends nevertheless is skipped and the handshake goes on, within the limit of rustls: 16
@@ -89,6 +92,7 @@ pub struct TlsServerBuilder {
     clients: ClientCertificates,
     min_version: TlsVersion,
     resumption: bool,
+    key_log_file: Option<PathBuf>,
 }
 
 /// Whether a server asks its clients for certificates.
@@ -117,6 +121,7 @@ impl TlsServer {
             clients: ClientCertificates::NotAskedFor,
             min_version: TlsVersion::Tls12,
             resumption: true,
+            key_log_file: None,
         }
     }
 
@@ -124,6 +129,7 @@ impl TlsServer {
     ///
     /// # Errors
     /// [`Error::Setting`] if it accepts early data, which can be replayed.
+    #[cfg(feature = "rustls-023")]
     pub fn from_config(config: Arc<ServerConfig>) -> Result<Self> {
         if config.max_early_data_size > 0 {
             return Err(Error::setting("max_early_data_size", config.max_early_data_size, "0"));
@@ -157,6 +163,7 @@ impl TlsServer {
         match &self.sessions {
             Sessions::NotResumed => Ok(()),
             Sessions::ByTickets(tickets) => tickets.renew(),
+            #[cfg(feature = "rustls-023")]
             Sessions::OfConfig => {
                 Err(Error::setting("invalidate_tickets", "from_config", "settings of TlsServer::builder"))
             }
@@ -244,11 +251,21 @@ impl TlsServerBuilder {
         self
     }
 
+    /// Appends the secrets of all sessions to a file, so that Wireshark can decrypt a recording of
+    /// them. The format is that of `SSLKEYLOGFILE`. The default is no file.
+    ///
+    /// Use it to find faults, and not in production: the file opens every connection to its
+    /// readers. Handshakes write to it on their loop.
+    pub fn key_log_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.key_log_file = Some(path.into());
+        self
+    }
+
     /// Creates the settings.
     ///
     /// # Errors
-    /// [`Error::Setting`] if a host is not a DNS name or occurs twice, or if an ALPN protocol is
-    /// empty or longer than 255 bytes.
+    /// [`Error::Setting`] if a host is not a DNS name or occurs twice, if an ALPN protocol is empty
+    /// or longer than 255 bytes, or if the key log file cannot be opened.
     pub fn build(self) -> Result<TlsServer> {
         check_alpn(&self.alpn)?;
         let mut hosts = BTreeMap::new();
@@ -274,8 +291,11 @@ impl TlsServerBuilder {
         };
         let config =
             config.map_err(|error| Error::setting("client_certificates", error, "usable certificates"))?;
-        let mut config = config.with_cert_resolver(Arc::new(certificates.clone()));
+        let mut config = config.with_cert_resolver(Arc::new(CertificateChoice(certificates.clone())));
         config.alpn_protocols = alpn(&self.alpn);
+        if let Some(path) = &self.key_log_file {
+            config.key_log = KeyLogFile::open(path)?;
+        }
         // The store of rustls would resume TLS 1.2 sessions by their ids.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         let sessions = if self.resumption {

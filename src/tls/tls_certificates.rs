@@ -133,9 +133,13 @@ impl TlsCertificates {
     }
 }
 
-impl ResolvesServerCert for TlsCertificates {
+/// Chooses the certificate of a handshake, for rustls.
+#[derive(Debug)]
+pub(super) struct CertificateChoice(pub(super) TlsCertificates);
+
+impl ResolvesServerCert for CertificateChoice {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.find(hello.server_name())
+        self.0.find(hello.server_name())
     }
 }
 

@@ -8,7 +8,7 @@ mod heartbeat;
 mod length_field;
 mod line;
 mod model;
-#[cfg(feature = "protobuf")]
+#[cfg(feature = "prost-014")]
 mod protobuf;
 mod resp;
 mod varint;

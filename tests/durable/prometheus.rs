@@ -12,8 +12,8 @@ use crate::{
 use netwheel::{
     Error,
     durable::{DurableCollector, DurableTimers, SqliteStore},
+    prometheus,
 };
-use prometheus_client::{encoding::text, registry::Registry};
 
 #[test]
 fn all_timers_of_a_program_are_in_one_text() {
@@ -27,10 +27,8 @@ fn all_timers_of_a_program_are_in_one_text() {
     assert_eq!(receive(&runs), "now");
     done(first.close()).unwrap();
 
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(collector));
-    let mut scrape = String::new();
-    text::encode(&mut scrape, &registry).unwrap();
+    let scrape = prometheus::encode(&(&group, collector)).unwrap();
+    assert!(scrape.contains("netwheel_turns_total{event_loop="), "{scrape}");
     for line in [
         "# TYPE netwheel_durable_fired counter",
         "# UNIT netwheel_durable_commit_time_seconds seconds",

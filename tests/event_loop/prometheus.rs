@@ -3,7 +3,7 @@
 #![cfg(feature = "prometheus")]
 
 use crate::support::{
-    loops::{end, some_turns, turn_until},
+    loops::{end, one_loop, some_turns, turn_until},
     recorder::{echo, silent},
     servers::{Settings, dial, serve_with},
     tcp::{connect, ping},
@@ -198,19 +198,38 @@ fn one_collector_declares_the_metrics_of_several_groups_once() {
     let named = |name: &str| EventLoopGroup::builder().threads(2).name(name).build().unwrap();
     let (acceptors, workers) = (named("acceptor"), named("worker"));
     let collector = prometheus::Collector::new(&acceptors).and(&workers).unwrap();
-    let mut registry = prometheus_client::registry::Registry::default();
-    registry.register_collector(Box::new(collector));
     let (sender, ran) = std::sync::mpsc::channel();
     workers.event_loops()[1].execute(move || sender.send(()).unwrap()).unwrap();
     receive(&ran);
     end(&workers);
 
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-    let scrape = parse(&text);
+    let scrape = parse(&prometheus::encode(&collector).unwrap());
     let turns = |name| scrape.value(&format!("netwheel_turns_total{{event_loop=\"{name}\"}}"));
     assert_eq!(["acceptor-0", "acceptor-1", "worker-0"].map(turns), [0.0; 3]);
     assert!(turns("worker-1") > 0.0, "a terminated loop keeps its metrics");
+}
+
+#[cfg(feature = "prometheus-client-025")]
+#[test]
+fn a_registry_of_the_program_has_the_same_text() {
+    let group = one_loop();
+    end(&group);
+    let mut registry = prometheus_client::registry::Registry::default();
+    registry.register_collector(Box::new(prometheus::Collector::new(&group)));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    assert_eq!(text, prometheus::encode(&group).unwrap());
+}
+
+/// The format allows one declaration of each metric.
+#[test]
+fn two_collectors_of_loops_in_one_text_are_refused() {
+    let group = one_loop();
+    let pair = (&group, Some(prometheus::Collector::new(&group)));
+    let Err(Error::Setting(refused)) = prometheus::encode(&pair) else { panic!("declared twice") };
+    assert_eq!(refused.setting(), "exported");
+    let none: Option<&EventLoopGroup> = None;
+    assert_eq!(prometheus::encode(&(none, none)).unwrap(), "# EOF\n");
 }
 
 #[test]

@@ -15,8 +15,10 @@ mod relay_ends;
 mod reload;
 mod socket_options;
 #[cfg(feature = "tls")]
-mod tls_peer;
+mod tls_key_log;
 #[cfg(feature = "tls")]
+mod tls_peer;
+#[cfg(feature = "rustls-023")]
 mod tls_secrets;
 #[cfg(all(feature = "tls", feature = "http"))]
 mod unfinished_responses;

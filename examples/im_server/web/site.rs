@@ -9,7 +9,6 @@ use netwheel::{
     prometheus,
     websocket::WebSocketServer,
 };
-use prometheus_client::{encoding::text, registry::Registry};
 use std::sync::Arc;
 
 /// What all connections share.
@@ -26,14 +25,8 @@ pub(crate) struct Web {
 impl Web {
     /// Returns the metrics of the loops and of the timers.
     fn metrics(&self) -> Result<String> {
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(prometheus::Collector::new(&self.group)));
-        if let Some(later) = self.hub.later() {
-            registry.register_collector(Box::new(DurableCollector::new("chat", later.timers())));
-        }
-        let mut text = String::new();
-        text::encode(&mut text, &registry).map_err(Error::other)?;
-        Ok(text)
+        let later = self.hub.later().map(|later| DurableCollector::new("chat", later.timers()));
+        prometheus::encode(&(&self.group, later))
     }
 }
 

@@ -17,9 +17,9 @@ pub enum LogLevel {
     Trace,
 }
 
-impl From<LogLevel> for log::Level {
-    fn from(level: LogLevel) -> Self {
-        match level {
+impl LogLevel {
+    pub(super) fn of_log(self) -> log::Level {
+        match self {
             LogLevel::Error => log::Level::Error,
             LogLevel::Warn => log::Level::Warn,
             LogLevel::Info => log::Level::Info,

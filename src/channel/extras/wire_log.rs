@@ -71,7 +71,7 @@ impl WireLog {
 
     /// Sets the level of the records.
     pub fn level(mut self, level: LogLevel) -> Self {
-        self.level = level.into();
+        self.level = level.of_log();
         self
     }
 

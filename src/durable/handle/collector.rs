@@ -4,36 +4,35 @@ use super::timers::DurableTimers;
 use crate::{
     durable::metrics::Metrics,
     error::{Error, Result},
-    prometheus::encode_tables,
+    prometheus::{Exposition, Tables, encode_tables, sealed},
 };
-use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
+use prometheus_client::encoding::DescriptorEncoder;
 use std::{fmt, sync::Arc};
 
-/// A collector that reads the metrics of durable timers when a
-/// [`Registry`](prometheus_client::registry::Registry) is encoded.
+/// The metrics of durable timers, which are read when
+/// [`prometheus::encode`](crate::prometheus::encode) encodes a text.
 ///
 /// Every field of [`DurableMetrics`](crate::durable::DurableMetrics) is exported under a name that
 /// begins with `netwheel_durable_`, with the given name as the label `timers`. Times are in
 /// seconds. `docs/observability.md` lists all names. Encoding runs on the calling thread, without a
 /// lock.
 ///
-/// Register one collector for all timers of a program, because the format allows only one
+/// A text has one collector for all timers of a program, because the format allows only one
 /// declaration of each metric. A collector does not keep timers open.
 ///
 /// ```
 /// use netwheel::{EventLoopGroup, durable::{DurableCollector, DurableTimers, MemoryDisk}};
-/// use prometheus_client::registry::Registry;
+/// use netwheel::prometheus;
 ///
 /// let group = EventLoopGroup::builder().threads(1).build()?;
 /// let timers = DurableTimers::on(MemoryDisk::new().open()?).start(&group)?;
-/// let mut registry = Registry::default();
-/// registry.register_collector(Box::new(DurableCollector::new("orders", &timers)));
-///
-/// let mut text = String::new();
-/// prometheus_client::encoding::text::encode(&mut text, &registry).expect("infallible");
+/// let text = prometheus::encode(&(&group, DurableCollector::new("orders", &timers)))?;
 /// assert!(text.contains(r#"netwheel_durable_fired_total{timers="orders"} 0"#));
 /// # Ok::<(), netwheel::Error>(())
 /// ```
+///
+/// With the feature `prometheus-client-025` it implements that crate's trait `Collector`, for a
+/// program that has a registry.
 #[derive(Debug, Clone)]
 pub struct DurableCollector {
     sources: Vec<(String, Arc<Metrics>)>,
@@ -60,11 +59,26 @@ impl DurableCollector {
     }
 }
 
-impl Collector for DurableCollector {
+impl sealed::Exported for DurableCollector {
+    fn add_to(&self, exposition: &mut Exposition) -> Result {
+        exposition.add(self.clone())
+    }
+}
+
+impl Tables for DurableCollector {
+    const LABEL: &'static str = "timers";
+
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let metrics: Vec<_> = self.sources.iter().map(|(_, source)| source.snapshot()).collect();
         let names = self.sources.iter().map(|(name, _)| name.as_str());
         let tables: Vec<_> = names.zip(metrics.iter().map(|metrics| metrics.rows())).collect();
-        encode_tables(&mut encoder, "timers", &tables)
+        encode_tables(&mut encoder, Self::LABEL, &tables)
+    }
+}
+
+#[cfg(feature = "prometheus-client-025")]
+impl prometheus_client::collector::Collector for DurableCollector {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        Tables::encode(self, encoder)
     }
 }
