@@ -1,7 +1,15 @@
 //! `Collector`: the metrics of event loops.
 
-use super::{Tables, encode_tables};
-use crate::{Error, EventLoop, EventLoopGroup, Result, metrics::LoopMetrics};
+use super::{
+    exported::{Exposition, MetricTables, sealed},
+    tables::encode_tables,
+};
+use crate::{
+    error::{Error, Result},
+    event_loop::EventLoop,
+    group::EventLoopGroup,
+    metrics::LoopMetrics,
+};
 use prometheus_client::encoding::DescriptorEncoder;
 use std::fmt;
 
@@ -51,7 +59,19 @@ impl Collector {
     }
 }
 
-impl Tables for Collector {
+impl sealed::AddTo for EventLoopGroup {
+    fn add_to(&self, exposition: &mut Exposition) -> Result {
+        exposition.add(Collector::new(self))
+    }
+}
+
+impl sealed::AddTo for Collector {
+    fn add_to(&self, exposition: &mut Exposition) -> Result {
+        exposition.add(self.clone())
+    }
+}
+
+impl MetricTables for Collector {
     const LABEL: &'static str = "event_loop";
 
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -65,6 +85,6 @@ impl Tables for Collector {
 #[cfg(feature = "prometheus-client-025")]
 impl prometheus_client::collector::Collector for Collector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        Tables::encode(self, encoder)
+        MetricTables::encode(self, encoder)
     }
 }

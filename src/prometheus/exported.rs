@@ -1,14 +1,14 @@
 //! `Exported`: what one text of metrics can have.
 
-use super::Collector;
-use crate::{Error, EventLoopGroup, Result};
+use crate::error::{Error, Result};
 use prometheus_client::{encoding::DescriptorEncoder, registry::Registry};
 use std::fmt;
 
 /// Something whose metrics [`encode`](super::encode) writes as text.
 ///
-/// Implemented for [`EventLoopGroup`], [`Collector`] and, with the feature `durable`,
-/// `DurableCollector`. A pair has the metrics of both parts, and `None` has none:
+/// Implemented for [`EventLoopGroup`](crate::EventLoopGroup), [`Collector`](super::Collector) and,
+/// with the feature `durable`, `DurableCollector`. A pair has the metrics of both parts, and `None`
+/// has none:
 ///
 /// ```
 /// use netwheel::{EventLoopGroup, prometheus};
@@ -19,14 +19,15 @@ use std::fmt;
 /// assert!(text.ends_with("# EOF\n"));
 /// # Ok::<(), netwheel::Error>(())
 /// ```
-pub trait Exported: sealed::Exported {}
+pub trait Exported: sealed::AddTo {}
 
-impl<T: sealed::Exported + ?Sized> Exported for T {}
+impl<T: sealed::AddTo + ?Sized> Exported for T {}
 
 pub(crate) mod sealed {
-    use super::{Exposition, Result};
+    use super::Exposition;
+    use crate::error::Result;
 
-    pub trait Exported {
+    pub trait AddTo {
         fn add_to(&self, exposition: &mut Exposition) -> Result;
     }
 }
@@ -38,19 +39,19 @@ pub struct Exposition {
     labels: Vec<&'static str>,
 }
 
-/// Tables of metrics, of which a text has one for each label. Readable from any thread.
-pub(crate) trait Tables: fmt::Debug + Send + Sync + 'static {
+/// MetricTables of metrics, of which a text has one for each label. Readable from any thread.
+pub(crate) trait MetricTables: fmt::Debug + Send + Sync + 'static {
     /// The label by which the tables are distinguished.
     const LABEL: &'static str;
 
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result;
 }
 
-/// Tables as a collector of prometheus-client.
+/// MetricTables as a collector of prometheus-client.
 #[derive(Debug)]
 struct Registered<T>(T);
 
-impl<T: Tables> prometheus_client::collector::Collector for Registered<T> {
+impl<T: MetricTables> prometheus_client::collector::Collector for Registered<T> {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.0.encode(encoder)
     }
@@ -59,7 +60,7 @@ impl<T: Tables> prometheus_client::collector::Collector for Registered<T> {
 impl Exposition {
     /// Adds tables, unless there are some with the same label. The format allows only one
     /// declaration of each metric.
-    pub(crate) fn add<T: Tables>(&mut self, tables: T) -> Result {
+    pub(crate) fn add<T: MetricTables>(&mut self, tables: T) -> Result {
         if self.labels.contains(&T::LABEL) {
             let value = format!("two collectors with the label {}", T::LABEL);
             return Err(Error::setting("exported", value, "one collector for each label"));
@@ -70,31 +71,19 @@ impl Exposition {
     }
 }
 
-impl sealed::Exported for EventLoopGroup {
-    fn add_to(&self, exposition: &mut Exposition) -> Result {
-        exposition.add(Collector::new(self))
-    }
-}
-
-impl sealed::Exported for Collector {
-    fn add_to(&self, exposition: &mut Exposition) -> Result {
-        exposition.add(self.clone())
-    }
-}
-
-impl<T: sealed::Exported + ?Sized> sealed::Exported for &T {
+impl<T: sealed::AddTo + ?Sized> sealed::AddTo for &T {
     fn add_to(&self, exposition: &mut Exposition) -> Result {
         (**self).add_to(exposition)
     }
 }
 
-impl<T: sealed::Exported> sealed::Exported for Option<T> {
+impl<T: sealed::AddTo> sealed::AddTo for Option<T> {
     fn add_to(&self, exposition: &mut Exposition) -> Result {
         self.iter().try_for_each(|exported| exported.add_to(exposition))
     }
 }
 
-impl<A: sealed::Exported, B: sealed::Exported> sealed::Exported for (A, B) {
+impl<A: sealed::AddTo, B: sealed::AddTo> sealed::AddTo for (A, B) {
     fn add_to(&self, exposition: &mut Exposition) -> Result {
         self.0.add_to(exposition)?;
         self.1.add_to(exposition)

@@ -21,11 +21,11 @@ mod tables;
 pub use collector::Collector;
 pub use exported::Exported;
 #[cfg(feature = "durable")]
-pub(crate) use exported::sealed;
-pub(crate) use exported::{Exposition, Tables};
+pub(crate) use exported::{Exposition, MetricTables, sealed};
+#[cfg(feature = "durable")]
 pub(crate) use tables::encode_tables;
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use prometheus_client::encoding::text;
 
 /// Encodes metrics as a complete text that ends with `# EOF`.
@@ -42,7 +42,7 @@ use prometheus_client::encoding::text;
 /// [`Error::Setting`] if two parts of a pair declare the same metrics. Use one [`Collector`] for
 /// several groups, and one `DurableCollector` for several durable timers.
 pub fn encode(exported: &(impl Exported + ?Sized)) -> Result<String> {
-    let mut exposition = Exposition::default();
+    let mut exposition = exported::Exposition::default();
     exported.add_to(&mut exposition)?;
     let mut text = String::new();
     let failed = |_| Error::other("the metrics could not be encoded");

@@ -3,7 +3,7 @@
 //! The file is opened when the settings are built. Writing blocks the loop, and a failed write is
 //! reported once.
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use rustls::KeyLog;
 use std::{
     fmt::Write as _,

@@ -1,6 +1,8 @@
 //! `DurableTimersBuilder`: settings, topics and start.
 
 use super::timers::DurableTimers;
+#[cfg(feature = "durable-sqlite")]
+use crate::durable::store::SqliteStore;
 use crate::durable::{
     driver::{Driver, KeptTopic, Writer, paused},
     engine::{Engine, EngineInbox, EngineMessage, Limits, Rules},
@@ -67,7 +69,7 @@ impl DurableTimers {
     /// Those of [`SqliteStore::open`](crate::durable::SqliteStore::open), as [`Error::Other`].
     #[cfg(feature = "durable-sqlite")]
     pub fn open(path: impl AsRef<std::path::Path>) -> Result<DurableTimersBuilder> {
-        Ok(Self::on(crate::durable::SqliteStore::open(path)?))
+        Ok(Self::on(SqliteStore::open(path)?))
     }
 
     /// Uses a store.

@@ -4,7 +4,7 @@ use super::timers::DurableTimers;
 use crate::{
     durable::metrics::Metrics,
     error::{Error, Result},
-    prometheus::{Exposition, Tables, encode_tables, sealed},
+    prometheus::{Exposition, MetricTables, encode_tables, sealed},
 };
 use prometheus_client::encoding::DescriptorEncoder;
 use std::{fmt, sync::Arc};
@@ -59,13 +59,13 @@ impl DurableCollector {
     }
 }
 
-impl sealed::Exported for DurableCollector {
+impl sealed::AddTo for DurableCollector {
     fn add_to(&self, exposition: &mut Exposition) -> Result {
         exposition.add(self.clone())
     }
 }
 
-impl Tables for DurableCollector {
+impl MetricTables for DurableCollector {
     const LABEL: &'static str = "timers";
 
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -79,6 +79,6 @@ impl Tables for DurableCollector {
 #[cfg(feature = "prometheus-client-025")]
 impl prometheus_client::collector::Collector for DurableCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        Tables::encode(self, encoder)
+        MetricTables::encode(self, encoder)
     }
 }

@@ -68,8 +68,8 @@ fn name(text: &str) -> String {
     path.unwrap_or(&declared).trim_start_matches("netwheel::").to_owned()
 }
 
-/// Returns a line for each item that shows a type of a crate of version 0.x, and has no feature that
-/// names a version.
+/// Returns a line for each item that shows a type of a crate of version 0.x, and has no feature
+/// that names a version.
 pub(crate) fn unversioned(types: &[ForeignType]) -> Vec<String> {
     let is_versioned = |feature: &String| {
         feature.rsplit_once('-').is_some_and(|(_, version)| version.parse::<u32>().is_ok())
@@ -86,8 +86,8 @@ pub(crate) fn unversioned(types: &[ForeignType]) -> Vec<String> {
     problems
 }
 
-/// Returns the lines of `foreign-types.txt`: all items for crates of version 0.x, and the modules for
-/// others.
+/// Returns the lines of `foreign-types.txt`: all items for crates of version 0.x, and the modules
+/// for others.
 pub(crate) fn text(types: &[ForeignType]) -> String {
     let mut text = String::new();
     for foreign in types {

@@ -21,8 +21,8 @@ pub(crate) struct PublicItem {
     pub(crate) re_exports: Option<String>,
 }
 
-/// Returns the items, without repetitions. Functions of implemented traits are left out, because the
-/// trait declares them.
+/// Returns the items, without repetitions. Functions of implemented traits are left out, because
+/// the trait declares them.
 pub(crate) fn items(documented: &Documented, root: &Path) -> Result<Vec<PublicItem>> {
     let files = features::of_files(root)?;
     let implied = implied_features(root)?;

@@ -68,8 +68,8 @@ impl Documented {
     }
 }
 
-/// Returns the versions of the packages in the lock file, by the names of their libraries: as far as
-/// a new version is a breaking one.
+/// Returns the versions of the packages in the lock file, by the names of their libraries: as far
+/// as a new version is a breaking one.
 pub(crate) fn versions(root: &Path) -> Result<BTreeMap<String, BTreeSet<String>>> {
     let output = Command::new("cargo")
         .args(["metadata", "--locked", "--format-version", "1", "--features", "full"])

@@ -1,12 +1,19 @@
 //! Clients of the crate `postgres`, in the version that the feature `postgres-019` names.
 
 use super::{
-    NewTimer, PostgresStarts, PostgresStore, PostgresStoreBuilder, Starter, StoreError, StoreTransaction,
-    connector::with_tls,
+    PostgresStore, connector::with_tls, program_starts::PostgresStarts, settings::PostgresStoreBuilder,
 };
 use crate::{
-    Result,
-    durable::{TimerId, store::start_in::sealed},
+    durable::{
+        id::TimerId,
+        store::{
+            change::NewTimer,
+            error::StoreError,
+            start_in::{Starter, sealed},
+            transaction::StoreTransaction,
+        },
+    },
+    error::Result,
 };
 use postgres::{
     Client, Config, Error, Socket, Transaction,

@@ -1,9 +1,17 @@
 //! Connections of the crate `rusqlite`, in the version that the feature `rusqlite-040` names.
 
-use super::{NewTimer, SqliteStarts, Starter, StoreError, StoreTransaction};
+use super::starts::SqliteStarts;
 use crate::{
-    Result,
-    durable::{TimerId, store::start_in::sealed},
+    durable::{
+        id::TimerId,
+        store::{
+            change::NewTimer,
+            error::StoreError,
+            start_in::{Starter, sealed},
+            transaction::StoreTransaction,
+        },
+    },
+    error::Result,
 };
 use rusqlite::{Connection, Savepoint, Transaction};
 

@@ -1,6 +1,7 @@
 //! Tells a full disk from other errors of SQLite.
 
-use rusqlite::{Error, ErrorCode, ffi};
+use crate::error::Error;
+use rusqlite::{ErrorCode, ffi};
 use std::io::{self, ErrorKind};
 
 /// Returns whether an error means that there is no room for a write: the disk is full, the quota is
@@ -9,7 +10,7 @@ use std::io::{self, ErrorKind};
 /// SQLite has a code for the first case only. The others are errors of a write, whose cause is the
 /// last error of the thread, as SQLite itself determines it. So call this before anything else that
 /// may fail. A failed `fsync` has a code of its own, whatever its cause, and never counts.
-pub(super) fn is_disk_full(error: &Error) -> bool {
+pub(super) fn is_disk_full(error: &rusqlite::Error) -> bool {
     let cause = io::Error::last_os_error().kind();
     let Some(error) = error.sqlite_error() else { return false };
     let is_write = [ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_IOERR_SHMSIZE].contains(&error.extended_code);
@@ -18,16 +19,16 @@ pub(super) fn is_disk_full(error: &Error) -> bool {
 }
 
 /// Looks for the error of SQLite among the causes of an error, as [`is_disk_full`] does.
-pub(super) fn is_caused_by_full_disk(error: &crate::Error) -> bool {
+pub(super) fn is_caused_by_full_disk(error: &Error) -> bool {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = match error {
-        crate::Error::Other(cause) => Some(&**cause),
+        Error::Other(cause) => Some(&**cause),
         other => std::error::Error::source(other),
     };
     while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<Error>() {
+        if let Some(error) = error.downcast_ref::<rusqlite::Error>() {
             return is_disk_full(error);
         }
-        if let Some(error) = error.downcast_ref::<crate::Error>() {
+        if let Some(error) = error.downcast_ref::<Error>() {
             return is_caused_by_full_disk(error);
         }
         cause = error.source();
