@@ -39,7 +39,7 @@ pub struct Exposition {
     labels: Vec<&'static str>,
 }
 
-/// MetricTables of metrics, of which a text has one for each label. Readable from any thread.
+/// Tables of metrics, of which a text has one for each label. Readable from any thread.
 pub(crate) trait MetricTables: fmt::Debug + Send + Sync + 'static {
     /// The label by which the tables are distinguished.
     const LABEL: &'static str;
@@ -47,7 +47,7 @@ pub(crate) trait MetricTables: fmt::Debug + Send + Sync + 'static {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result;
 }
 
-/// MetricTables as a collector of prometheus-client.
+/// Tables as a collector of prometheus-client.
 #[derive(Debug)]
 struct Registered<T>(T);
 
