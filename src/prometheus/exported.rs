@@ -1,4 +1,4 @@
-//! `Exported`: what one text of metrics can have.
+//! `Exported`: the sources of a text of metrics.
 
 use crate::error::{Error, Result};
 use prometheus_client::{encoding::DescriptorEncoder, registry::Registry};

@@ -196,8 +196,8 @@ impl TlsClientBuilder {
         self
     }
 
-    /// Appends the secrets of all sessions to a file, so that Wireshark can decrypt a recording of
-    /// them. The format is that of `SSLKEYLOGFILE`. The default is no file.
+    /// Appends the secrets of all sessions to a file in the format of `SSLKEYLOGFILE`. With it,
+    /// Wireshark decrypts a recording of the sessions. The default is `None`.
     ///
     /// Use it to find faults, and not in production: the file opens every connection to its
     /// readers. Handshakes write to it on their loop.

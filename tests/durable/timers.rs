@@ -1,4 +1,4 @@
-//! A topic whose runs are received, and a store in a directory of its own.
+//! Topics that send their runs to the test, and stores in temporary directories.
 
 #[cfg(feature = "rusqlite-040")]
 pub(crate) use file::{File, started};

@@ -4,6 +4,7 @@ mod behaviours;
 mod combinations;
 mod dependencies;
 mod doc_links;
+mod features;
 mod guide;
 mod homonyms;
 mod import_graph;

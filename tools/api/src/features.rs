@@ -1,4 +1,4 @@
-//! Which features a source file needs: the conditions of the modules that lead to it.
+//! The features of each source file: the conditions on the declarations of its modules.
 
 use crate::Result;
 use std::{

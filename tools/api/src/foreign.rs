@@ -68,8 +68,7 @@ fn name(text: &str) -> String {
     path.unwrap_or(&declared).trim_start_matches("netwheel::").to_owned()
 }
 
-/// Returns a line for each item that shows a type of a crate of version 0.x, and has no feature
-/// that names a version.
+/// Returns a line for each item that shows a type of a 0.x crate without a versioned feature.
 pub(crate) fn unversioned(types: &[ForeignType]) -> Vec<String> {
     let is_versioned = |feature: &String| {
         feature.rsplit_once('-').is_some_and(|(_, version)| version.parse::<u32>().is_ok())

@@ -15,7 +15,7 @@ use std::{
 pub(crate) struct PublicItem {
     /// How it is declared, with complete paths.
     pub(crate) text: String,
-    /// The features that it needs, without those that others imply.
+    /// The features of the item, without implied features.
     pub(crate) features: BTreeSet<String>,
     /// The source of a re-export.
     pub(crate) re_exports: Option<String>,

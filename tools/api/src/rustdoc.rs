@@ -1,4 +1,4 @@
-//! Calls cargo and rustdoc, and reads what they write.
+//! Calls cargo and rustdoc, and reads their output.
 
 use crate::Result;
 use public_api::PublicApi;
