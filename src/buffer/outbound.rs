@@ -135,6 +135,12 @@ impl OutboundBuffer {
         self.len == 0
     }
 
+    /// Returns whether the buffer is empty, and keeps no memory but that of a usual tail.
+    #[inline]
+    pub(crate) fn is_light(&self) -> bool {
+        self.len == 0 && self.chunks.capacity() == 0 && self.tail.capacity() <= KEEP_CAPACITY
+    }
+
     /// Appends a copy of `bytes`.
     #[inline]
     pub fn put_slice(&mut self, bytes: &[u8]) {

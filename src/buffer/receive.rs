@@ -32,9 +32,9 @@ const LOOKS: usize = 4;
 
 pub(crate) struct ReceiveBuffers {
     current: Option<BytesMut>,
-    /// The memory of the read that is being decoded. Empty if the bytes were copied, or if there is
-    /// no such read.
-    lent: Bytes,
+    /// The memory of the read that is being decoded. `None` if the bytes were copied, or if there
+    /// is no such read.
+    lent: Option<Bytes>,
     aside: VecDeque<Bytes>,
     /// The number of buffers allocated so far, for tests and metrics.
     allocated: u64,
@@ -51,12 +51,12 @@ pub(crate) struct Received {
 
 impl ReceiveBuffers {
     pub(crate) fn new() -> Self {
-        ReceiveBuffers { current: None, lent: Bytes::new(), aside: VecDeque::new(), allocated: 0 }
+        ReceiveBuffers { current: None, lent: None, aside: VecDeque::new(), allocated: 0 }
     }
 
     /// Reads once, appending to `prefix`: bytes kept from an earlier read, at most half the buffer.
     /// The result must be given back ([`ReceiveBuffers::give_back`]) before the next read.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read(
         &mut self,
         prefix: &[u8],
@@ -76,25 +76,33 @@ impl ReceiveBuffers {
     }
 
     /// Returns the first `len` bytes of the buffer, as a slice or a copy.
-    #[inline]
+    #[inline(always)]
     fn lend(&mut self, len: usize) -> Bytes {
-        if self.aside.len() == MAX_ASIDE && len < SIZE / 2 && !self.may_lend() {
-            return self
-                .current
-                .as_ref()
-                .map_or_else(Bytes::new, |buffer| Bytes::copy_from_slice(&buffer[..len]));
+        if self.aside.len() == MAX_ASIDE
+            && len < SIZE / 2
+            && let Some(copy) = self.copy(len)
+        {
+            return copy;
         }
-        self.lent = self.current.take().map_or_else(Bytes::new, BytesMut::freeze);
-        self.lent.slice(..len)
+        let Some(buffer) = self.current.take() else { return Bytes::new() };
+        self.lent.insert(buffer.freeze()).slice(..len)
+    }
+
+    /// Returns a copy of the first `len` bytes, unless the buffer may be lent. Called when the
+    /// maximum number of buffers is set aside.
+    #[cold]
+    fn copy(&mut self, len: usize) -> Option<Bytes> {
+        if self.may_lend() {
+            return None;
+        }
+        self.current.as_ref().map(|buffer| Bytes::copy_from_slice(&buffer[..len]))
     }
 
     /// Takes the memory back after the data was decoded and dropped.
     #[inline]
     pub(crate) fn give_back(&mut self) {
-        if self.lent.is_empty() {
-            return;
-        }
-        match std::mem::take(&mut self.lent).try_into_mut() {
+        let Some(lent) = self.lent.take() else { return };
+        match lent.try_into_mut() {
             Ok(buffer) => self.current = Some(buffer),
             Err(lent) => self.set_aside(lent),
         }
@@ -108,9 +116,7 @@ impl ReceiveBuffers {
         self.aside.push_back(lent);
     }
 
-    /// Returns whether a buffer that was set aside is free by now. Called when the maximum number
-    /// is set aside.
-    #[cold]
+    /// Returns whether a buffer that was set aside is free by now.
     fn may_lend(&mut self) -> bool {
         take_free(&mut self.aside).is_some()
     }
@@ -216,7 +222,7 @@ mod tests {
         let allocated = buffers.allocated();
         for _ in 0..10 * MAX_ASIDE {
             let received = buffers.read(b"", fill(b"more")).unwrap();
-            assert_eq!(buffers.lent.len(), SIZE, "lent, not copied");
+            assert_eq!(buffers.lent.as_ref().map(Bytes::len), Some(SIZE), "lent, not copied");
             drop(received);
             buffers.give_back();
         }

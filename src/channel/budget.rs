@@ -46,6 +46,8 @@ pub(crate) struct OutboundBudget {
     reported: usize,
     /// The pending bytes of the group's other loops, as of the last turn.
     others: usize,
+    /// The value of `used` at which the loop or the group is full, as of the last turn.
+    full_at: usize,
 }
 
 /// A buffer of the loop while a channel uses it, and its limit.
@@ -110,6 +112,12 @@ impl OutboundLease {
         self.counted
     }
 
+    /// Returns whether it has nothing to drop, and little memory of its own.
+    #[inline]
+    pub(crate) fn is_light(&self) -> bool {
+        self.buffer.is_light() && self.writes.is_light()
+    }
+
     /// Returns its memory in bytes, used or not.
     pub(crate) fn memory(&self) -> usize {
         size_of::<Self>() - size_of::<OutboundBuffer>() + self.buffer.memory() + self.writes.memory()
@@ -135,7 +143,6 @@ impl OutboundLease {
         self.limit = limit;
     }
 
-    #[inline]
     fn set_limit(&mut self, limit: usize, bound: Bound, config: &ChannelConfig) {
         (self.limit, self.bound) = (limit, bound);
         let usual = limit > config.water_mark.high();
@@ -167,7 +174,8 @@ impl OutboundLease {
 
 impl OutboundBudget {
     pub(crate) fn new(limit: usize, shared: Arc<SharedBudget>) -> Self {
-        OutboundBudget { limit, used: 0, shared, reported: 0, others: 0 }
+        let full_at = limit.min(shared.limit);
+        OutboundBudget { limit, used: 0, shared, reported: 0, others: 0, full_at }
     }
 
     /// Creates a budget without limits.
@@ -182,6 +190,17 @@ impl OutboundBudget {
     /// Sets the limit of the buffer for the next callback.
     #[inline]
     pub(crate) fn allow(&self, lease: &mut OutboundLease, config: &ChannelConfig) {
+        // The usual case: there is room for all that the channel may ever have.
+        if self.used.checked_add(config.max_outbound).is_some_and(|used| used <= self.full_at) {
+            (lease.limit, lease.bound) = (config.max_outbound, Bound::Channel);
+            lease.certain_room = config.certain_room;
+        } else {
+            self.allow_share(lease, config);
+        }
+    }
+
+    #[inline(never)]
+    fn allow_share(&self, lease: &mut OutboundLease, config: &ChannelConfig) {
         let pending = lease.buffer.len();
         let (limit, bound) = self.allowed(pending, config.max_outbound, config.water_mark.low());
         lease.set_limit(limit, bound, config);
@@ -189,7 +208,6 @@ impl OutboundBudget {
 
     /// Returns the limit of a buffer that has `pending` bytes, and the limit's owner. `most` is the
     /// limit of the channel, `least` the part that no other channel can take.
-    #[inline]
     pub(crate) fn allowed(&self, pending: usize, most: usize, least: usize) -> (usize, Bound) {
         let room = self.limit.saturating_sub(self.used);
         let group = self.shared.limit.saturating_sub(self.used).saturating_sub(self.others);
@@ -228,6 +246,7 @@ impl OutboundBudget {
         }
         // Another loop may be in the middle of an exchange, so the sum may be off for a moment.
         self.others = self.shared.used.load(Ordering::Relaxed).saturating_sub(self.reported);
+        self.full_at = self.limit.min(self.shared.limit.saturating_sub(self.others));
     }
 }
 

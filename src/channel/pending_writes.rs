@@ -96,6 +96,12 @@ impl PendingWrites {
         self.messages.capacity() * size_of::<Message>()
     }
 
+    /// Returns whether there is nothing to reset, and no memory of its own.
+    #[inline]
+    pub(in crate::channel) fn is_light(&self) -> bool {
+        self.error.is_none() && self.messages.capacity() == 0
+    }
+
     /// Prepares for another channel.
     #[inline]
     pub(in crate::channel) fn reset(&mut self) {

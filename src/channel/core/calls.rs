@@ -36,7 +36,7 @@ impl ChannelCore {
 
     /// Like [`call`](ChannelCore::call), for callers that request the driver's attention
     /// themselves.
-    #[inline]
+    #[inline(always)]
     pub(super) fn call_unlisted(
         &mut self,
         services: &mut LoopServices,
@@ -51,26 +51,31 @@ impl ChannelCore {
                 true
             }
             Err(panic) => {
-                self.forget_replacement(services);
-                let message = panic_message(panic);
-                let (id, name) = (self.state.id(), self.handler_name());
-                log_throttled!(
-                    services,
-                    PANICS,
-                    Level::Error,
-                    "channel {id} ({name}): panicked: {message}; closing this channel"
-                );
-                let panicked = Error::panicked(message);
-                self.state.outbound.note_error(|| panicked.clone());
-                self.fail(services, panicked);
-                // The handler may be in any state, so it gets no further message.
-                self.state.request_close(CloseCause::Failed);
-                self.forget_failure(services);
+                self.end_after_panic(services, panic_message(panic));
                 true
             }
         };
         let reported = self.finish_call(services);
         failed || reported
+    }
+
+    /// Passes a panic of a callback to the handler as an error, and closes the channel.
+    #[cold]
+    fn end_after_panic(&mut self, services: &mut LoopServices, message: String) {
+        self.forget_replacement(services);
+        let (id, name) = (self.state.id(), self.handler_name());
+        log_throttled!(
+            services,
+            PANICS,
+            Level::Error,
+            "channel {id} ({name}): panicked: {message}; closing this channel"
+        );
+        let panicked = Error::panicked(message);
+        self.state.outbound.note_error(|| panicked.clone());
+        self.fail(services, panicked);
+        // The handler may be in any state, so it gets no further message.
+        self.state.request_close(CloseCause::Failed);
+        self.forget_failure(services);
     }
 
     /// Calls into the pipeline and records this channel as the loop's activity.
@@ -188,21 +193,27 @@ impl ChannelCore {
     }
 
     /// Handles the requests of the call. Returns whether the request was to report an error.
-    #[inline]
+    #[inline(always)]
     fn finish_call(&mut self, services: &mut LoopServices) -> bool {
-        const REQUESTS: Pending = Pending::REPLACED.with(Pending::TASK_REFUSED).with(Pending::FAILED);
         let mut reported = false;
-        if self.state.status.has(REQUESTS) {
+        if self.state.status.has_requests() {
             reported = self.handle_requests(services);
         }
-        self.note_written(services);
         self.state.outbound.give_back(services);
         self.notify_writability(services);
         reported
     }
 
-    #[cold]
+    #[inline(never)]
     fn handle_requests(&mut self, services: &mut LoopServices) -> bool {
+        const RARE: Pending = Pending::REPLACED.with(Pending::TASK_REFUSED).with(Pending::FAILED);
+        let reported = self.state.status.has(RARE) && self.handle_rare_requests(services);
+        self.note_written(services);
+        reported
+    }
+
+    #[cold]
+    fn handle_rare_requests(&mut self, services: &mut LoopServices) -> bool {
         if self.state.status.has(Pending::REPLACED) {
             self.take_over(services);
         }

@@ -13,6 +13,8 @@ use crate::{
 use std::io::{self, ErrorKind};
 
 /// Reads at most `size` bytes, once, and delivers their messages.
+// Inlined into the one burst of reads, which is the hot path.
+#[inline(always)]
 pub(super) fn read_once<T: Transport>(
     core: &mut ChannelCore,
     transport: &mut T,

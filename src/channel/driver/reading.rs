@@ -42,6 +42,8 @@ impl<T: Transport> ChannelDriver<T> {
     ///
     /// Unless the transport may be `readable`, only decodes kept bytes. If input was `reported`,
     /// the handler's `read_complete` is called even if there is none.
+    // Inlined into the handling of an event, which is the hot path.
+    #[inline(always)]
     pub(super) fn read_burst(&mut self, io: &mut LoopIo, readable: bool, reported: bool) -> Next {
         self.core.state.status.unset(Readiness::CARRIED_OVER.with(Readiness::MAYBE_READABLE));
         if self.core.state.status.discards_input() && !self.core.state.completes_handshake() {
@@ -61,7 +63,7 @@ impl<T: Transport> ChannelDriver<T> {
 
     /// Ends a burst of reads. Tries to send the reply immediately, while the socket and the bytes
     /// are in the processor's cache, and before other reads delay the peer.
-    #[inline]
+    #[inline(always)]
     fn finish_burst(&mut self, io: &mut LoopIo, in_full: bool) -> Next {
         if self.core.state.status.has(Pending::FLUSH) {
             self.flush(io);
@@ -191,6 +193,18 @@ fn read_with_extras<T: Transport>(
     } else if core.state.extras.has_filters() {
         open::read_once(core, transport, io, size)
     } else {
-        fill::read_once(core, transport, io, size)
+        read_shaped(core, transport, io, size)
     }
+}
+
+/// Like [`fill::read_once`], for a channel with traffic limits. Not inlined, so that the read of a
+/// channel without extras has few registers to save.
+#[inline(never)]
+fn read_shaped<T: Transport>(
+    core: &mut ChannelCore,
+    transport: &mut T,
+    io: &mut LoopIo,
+    size: usize,
+) -> Read {
+    fill::read_once(core, transport, io, size)
 }

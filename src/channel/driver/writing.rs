@@ -112,6 +112,11 @@ fn send_burst<T: Transport, const FILTERED: bool>(
             Ok(n) if n > 0 => {
                 metrics.bytes_written.add(n as u64);
                 core.handle_written(services, n);
+                // The usual case ends here: the next round would find that nothing is left.
+                if core.state.outbound.pending_bytes() == 0 {
+                    core.state.give_allowance_back(Direction::Write);
+                    break;
+                }
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
                 metrics.writes_blocked.add(1);

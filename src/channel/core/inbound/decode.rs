@@ -56,7 +56,7 @@ impl ChannelCore {
                 break;
             }
         }
-        if self.state.status.is_open() {
+        if self.state.status.is_open() && (!input.is_empty() || self.state.status.has(Memory::LIMITED)) {
             let moved = input.len() < length;
             self.keep(services, input, memory, moved);
         }
@@ -68,6 +68,7 @@ impl ChannelCore {
     /// of `input` is not decoded.
     ///
     /// Sets `UNDECODED` if delivery stopped while the pipeline has queued messages.
+    #[inline(always)]
     pub(super) fn deliver(&mut self, services: &mut LoopServices, input: &mut Bytes, pass: &mut DecodePass) {
         // Set by an earlier round of this pass, for queued messages of the pipeline.
         if !pass.timed_out() && self.state.status.has(Pending::UNDECODED) {
@@ -99,16 +100,7 @@ impl ChannelCore {
             if input.is_empty() && !pass.is_last() && !self.has_more() {
                 break;
             }
-            if input.len() == before && self.stuck() {
-                let id = self.state.id();
-                log_throttled!(
-                    services,
-                    STUCK,
-                    Level::Warn,
-                    "channel {id}: the codec fails without consuming a byte; closing"
-                );
-                self.state.request_close(CloseCause::Failed);
-                self.state.want_attention(services);
+            if input.len() == before && self.stuck(services) {
                 break;
             }
         }
@@ -131,15 +123,28 @@ impl ChannelCore {
         more
     }
 
-    /// Records that decoding failed without consuming a byte. Returns whether the last one did as
-    /// well.
-    fn stuck(&mut self) -> bool {
+    /// Records that decoding failed without consuming a byte. Closes the channel, and returns
+    /// `true`, if the last one did as well.
+    #[cold]
+    fn stuck(&mut self, services: &mut LoopServices) -> bool {
         let was = self.state.status.has(Memory::STUCK);
         self.state.status.set(Memory::STUCK);
+        if was {
+            let id = self.state.id();
+            log_throttled!(
+                services,
+                STUCK,
+                Level::Warn,
+                "channel {id}: the codec fails without consuming a byte; closing"
+            );
+            self.state.request_close(CloseCause::Failed);
+            self.state.want_attention(services);
+        }
         was
     }
 
     /// Keeps the undecoded rest for the next read. `moved`: the codec consumed bytes in this read.
+    #[inline(never)]
     fn keep(&mut self, services: &mut LoopServices, rest: Bytes, memory: InputMemory, moved: bool) {
         self.state.note_kept(services, rest.len(), moved);
         if rest.is_empty() {

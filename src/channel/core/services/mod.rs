@@ -96,6 +96,9 @@ pub struct LoopServices {
     )]
     spares: Vec<Box<OutboundLease>>,
     spare_memory: usize,
+    /// The spare buffer for the next call. One channel after the other takes and returns it, so it
+    /// is not counted in `spare_memory`. Light ([`OutboundLease::is_light`]).
+    next_lease: Option<Box<OutboundLease>>,
 }
 
 impl LoopServices {
@@ -134,6 +137,7 @@ impl LoopServices {
             idle_timeouts: None,
             spares: Vec::new(),
             spare_memory: 0,
+            next_lease: None,
         }
     }
 
@@ -186,13 +190,33 @@ impl LoopServices {
         self.idle_timeouts.clone()
     }
 
+    #[inline]
     pub(crate) fn lease_outbound(&mut self) -> Box<OutboundLease> {
+        match self.next_lease.take() {
+            Some(lease) => lease,
+            None => self.another_lease(),
+        }
+    }
+
+    #[inline(never)]
+    fn another_lease(&mut self) -> Box<OutboundLease> {
         let Some(spare) = self.spares.pop() else { return Box::default() };
         self.spare_memory -= spare.memory();
         spare
     }
 
+    #[inline]
     pub(crate) fn return_outbound(&mut self, mut lease: Box<OutboundLease>) {
+        if self.next_lease.is_none() && lease.is_light() {
+            self.outbound.count(&mut lease);
+            self.next_lease = Some(lease);
+        } else {
+            self.keep_spare(lease);
+        }
+    }
+
+    #[inline(never)]
+    fn keep_spare(&mut self, mut lease: Box<OutboundLease>) {
         if !lease.buffer.is_empty() {
             lease.buffer.clear();
         }

@@ -361,6 +361,15 @@ impl Status {
         self.0 & (ReadDemand::AUTO.mask() | PAUSE) == ReadDemand::AUTO.mask()
     }
 
+    /// Returns whether a call into the pipeline has left work besides its output.
+    #[inline]
+    pub(crate) fn has_requests(self) -> bool {
+        const REQUESTS: u64 = Pending::REPLACED.with(Pending::TASK_REFUSED).with(Pending::FAILED).mask()
+            | Pending::ARM_WATCH.mask()
+            | Memory::LIMITED.mask();
+        self.any(REQUESTS)
+    }
+
     /// Returns whether the driver has to check the channel, regardless of input and output.
     #[inline]
     pub(crate) fn wants_driver(self) -> bool {
