@@ -102,13 +102,15 @@ impl ReceiveBuffers {
     #[inline]
     pub(crate) fn give_back(&mut self) {
         let Some(lent) = self.lent.take() else { return };
-        match lent.try_into_mut() {
-            Ok(buffer) => self.current = Some(buffer),
-            Err(lent) => self.set_aside(lent),
+        if lent.is_unique() {
+            self.current = Some(lent.into());
+        } else {
+            self.set_aside(lent);
         }
     }
 
     /// Sets a buffer aside whose frames have not been dropped.
+    #[inline(never)]
     fn set_aside(&mut self, lent: Bytes) {
         if self.aside.len() == MAX_ASIDE {
             self.aside.pop_front();

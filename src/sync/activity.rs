@@ -126,7 +126,8 @@ impl Activity {
     #[inline]
     pub(crate) fn enter_channel(&self, key: Key, handler: TypeName) {
         self.handler.store(Some(handler));
-        self.channel.store(u64::from(key.index) << 32 | u64::from(key.generation), Ordering::Release);
+        // In the order of the fields, so that the key is loaded as one word.
+        self.channel.store(u64::from(key.generation) << 32 | u64::from(key.index), Ordering::Release);
         self.advance();
     }
 
@@ -184,7 +185,7 @@ impl Activity {
         match self.channel.load(Ordering::Acquire) {
             NO_CHANNEL => Occupation::Task(self.task.load()),
             key => {
-                let key = Key { index: (key >> 32) as u32, generation: key as u32 };
+                let key = Key { index: key as u32, generation: (key >> 32) as u32 };
                 Occupation::Channel(key, self.handler.load())
             }
         }

@@ -49,7 +49,7 @@ pub(crate) use status::{InputHalf, Pending, ReadDemand, Readiness};
 
 use super::{
     ChannelShared, ChannelStats, DecodePass, Establish, PipelineTypes,
-    config::ChannelConfig,
+    config::{ChannelConfig, Overflow},
     event::Event,
     extras::Extras,
     shared_message::{EncodingMemo, SharedMessage},
@@ -65,7 +65,7 @@ use inbound::Inbound;
 
 use outbound::Outbound;
 use packed_address::PackedAddress;
-use status::Status;
+use status::{Memory, Status};
 use std::{any::Any, cell::OnceCell, net::SocketAddr, ops::ControlFlow, sync::Arc};
 use timing::Timing;
 
@@ -128,9 +128,13 @@ impl ChannelState {
         local: Option<SocketAddr>,
         peer: Option<SocketAddr>,
     ) -> Self {
+        let mut status = Status::new(config.auto_read);
+        if matches!(config.overflow, Overflow::DropNewest | Overflow::DropOldest) {
+            status.set(Memory::DROPS);
+        }
         ChannelState {
             id,
-            status: Status::new(config.auto_read),
+            status,
             inbound: Inbound::new(now),
             outbound: Outbound::new(now),
             timing: Timing::default(),

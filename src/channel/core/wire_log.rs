@@ -12,10 +12,11 @@ impl ChannelState {
         }
     }
 
+    /// Logs the last `n` bytes of `data`, which were read.
     #[inline]
-    pub(in crate::channel) fn log_read(&self, bytes: &[u8]) {
+    pub(in crate::channel) fn log_read(&self, data: &[u8], n: usize) {
         if self.extras.are_used() {
-            self.wire(|wire| wire.dump(self.id(), "read", bytes.len(), bytes));
+            self.wire(|wire| wire.dump(self.id(), "read", n, &data[data.len() - n..]));
         }
     }
 

@@ -29,8 +29,8 @@ pub(super) fn read_once<T: Transport>(
     });
     match result {
         Ok(received) if received.read > 0 => {
-            let new = &received.data[received.data.len() - received.read..];
-            let last = note_bytes(core, io, new, received.full || received.read == size);
+            let last =
+                note_bytes(core, io, &received.data, received.read, received.full || received.read == size);
             deliver(core, transport, io, front, received, last)
         }
         Ok(received) => {
@@ -59,17 +59,17 @@ pub(super) fn fill(transport: &mut impl Transport, metrics: &Metrics, room: &mut
     }
 }
 
-/// Accounts for `bytes` of a read, which may have been cut because the room was `full`. Returns
-/// whether they are the last ones for now.
+/// Accounts for a read of the last `n` bytes of `data`, which may have been cut because the room was
+/// `full`. Returns whether they are the last ones for now.
 #[inline]
-pub(super) fn note_bytes(core: &mut ChannelCore, io: &mut LoopIo, bytes: &[u8], full: bool) -> bool {
+pub(super) fn note_bytes(core: &mut ChannelCore, io: &mut LoopIo, data: &[u8], n: usize, full: bool) -> bool {
     // A short read has emptied the transport, unless it ended at urgent data. Later bytes cause
     // another event. After the peer has hung up there may be no later event.
     const MORE: Readiness = Readiness::HANG_UP.with(Readiness::URGENT);
     let last = !(full || core.state.status.has(MORE));
-    io.metrics.bytes_read.add(bytes.len() as u64);
-    io.turn_bytes += bytes.len();
-    core.state.note_read(bytes, io.services.now);
-    core.state.note_moved(Direction::Read, bytes.len());
+    io.metrics.bytes_read.add(n as u64);
+    io.turn_bytes += n;
+    core.state.note_read(data, n, io.services.now);
+    core.state.note_moved(Direction::Read, n);
     last
 }

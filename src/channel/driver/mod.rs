@@ -92,8 +92,23 @@ pub(crate) enum Next {
 
 impl<T: Transport> ChannelDriver<T> {
     /// Handles a readiness event: writes first, then reads.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn handle_ready(&mut self, io: &mut LoopIo, ready: Ready) -> Next {
+        const UNUSUAL: Ready = Ready::READ_CLOSED.with(Ready::ERROR).with(Ready::PRIORITY);
+        let state = &self.core.state;
+        if ready.is_readable()
+            && !ready.has(UNUSUAL)
+            && state.status.reads_at_once()
+            && !state.extras.are_used()
+        {
+            return self.read_new(io);
+        }
+        self.handle_in_full(io, ready)
+    }
+
+    /// Handles an event in any case.
+    #[inline(never)]
+    fn handle_in_full(&mut self, io: &mut LoopIo, ready: Ready) -> Next {
         if ready.is_writable() && self.core.state.status.take(Readiness::WRITE_BLOCKED) {
             self.write_once(io);
             self.core.request_attention(&mut io.services);

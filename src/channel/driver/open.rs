@@ -94,7 +94,7 @@ fn read_wire<T: Transport>(
         Ok(n) => {
             let end = front + n;
             let full = end == wire.len();
-            let last = note_bytes(core, io, &wire[front..end], full);
+            let last = note_bytes(core, io, &wire[..end], end - front, full);
             if core.state.extras.filters().is_some_and(|filters| !filters.is_established()) {
                 io.handshakes_left = io.handshakes_left.saturating_sub(1);
             }

@@ -27,6 +27,7 @@ use crate::{
     channel::{Pending, Readiness, core::ChannelCore, shaping::Direction},
     error::Error,
 };
+use std::ops::ControlFlow;
 
 impl<T: Transport> ChannelDriver<T> {
     /// Reads a channel that was carried over from an earlier turn.
@@ -42,8 +43,6 @@ impl<T: Transport> ChannelDriver<T> {
     ///
     /// Unless the transport may be `readable`, only decodes kept bytes. If input was `reported`,
     /// the handler's `read_complete` is called even if there is none.
-    // Inlined into the handling of an event, which is the hot path.
-    #[inline(always)]
     pub(super) fn read_burst(&mut self, io: &mut LoopIo, readable: bool, reported: bool) -> Next {
         self.core.state.status.unset(Readiness::CARRIED_OVER.with(Readiness::MAYBE_READABLE));
         if self.core.state.status.discards_input() && !self.core.state.completes_handshake() {
@@ -52,24 +51,48 @@ impl<T: Transport> ChannelDriver<T> {
         }
         let Some(transport) = &mut self.transport else { return Next::Stay };
         let in_full = io.has_room();
-        let core = &mut self.core;
-        let incomplete = read_all(core, transport, io, readable, reported);
-        core.state.give_allowance_back(Direction::Read);
-        if incomplete && core.state.status.is_open() {
-            core.handle_read_complete(&mut io.services);
-        }
-        self.finish_burst(io, in_full)
+        let incomplete = Burst::new(readable, reported).read(&mut self.core, transport, io);
+        self.core.state.give_allowance_back(Direction::Read);
+        self.finish_burst(io, in_full, incomplete)
+    }
+
+    /// Reads a burst, for an event in the usual case: bytes have arrived for an open channel without
+    /// extras, which has nothing else to do.
+    // Inlined into the handling of an event, which is the hot path.
+    #[inline(always)]
+    pub(super) fn read_new(&mut self, io: &mut LoopIo) -> Next {
+        let Some(transport) = &mut self.transport else { return Next::Stay };
+        let (core, in_full) = (&mut self.core, io.has_room());
+        let size = core.state.config.read_size;
+        let incomplete = match fill::read_once(core, transport, io, size) {
+            // Usually there is one read.
+            Read::Bytes { last: true, completed } if !core.state.status.has(Pending::UNDECODED) => !completed,
+            read => Burst::new(true, true).read_behind(read, core, transport, io),
+        };
+        self.finish_burst(io, in_full, incomplete)
     }
 
     /// Ends a burst of reads. Tries to send the reply immediately, while the socket and the bytes
     /// are in the processor's cache, and before other reads delay the peer.
     #[inline(always)]
-    fn finish_burst(&mut self, io: &mut LoopIo, in_full: bool) -> Next {
+    fn finish_burst(&mut self, io: &mut LoopIo, in_full: bool, incomplete: bool) -> Next {
+        if incomplete && self.core.state.status.is_open() {
+            self.core.handle_read_complete(&mut io.services);
+        }
         if self.core.state.status.has(Pending::FLUSH) {
             self.flush(io);
         } else if self.core.state.outbound.pending_bytes() > 0 {
             self.write_once(io);
         }
+        if self.core.state.status.is_done() && self.core.state.outbound.pending_bytes() == 0 {
+            return Next::Stay;
+        }
+        self.request_more(io, in_full)
+    }
+
+    /// Requests what remains to be done after a burst of reads.
+    #[inline(never)]
+    fn request_more(&mut self, io: &mut LoopIo, in_full: bool) -> Next {
         if self.core.state.status.closes_at_once() {
             return Next::Close;
         }
@@ -81,76 +104,107 @@ impl<T: Transport> ChannelDriver<T> {
     }
 }
 
-/// Reads and decodes until the burst ends. Returns whether `read_complete` is still to be called.
-#[inline(always)]
-fn read_all<T: Transport>(
-    core: &mut ChannelCore,
-    transport: &mut T,
-    io: &mut LoopIo,
-    mut readable: bool,
+/// A burst of reads, between two of them.
+struct Burst {
+    /// Whether the transport may hold bytes.
+    readable: bool,
+    /// Whether an event has reported input.
     reported: bool,
-) -> bool {
-    // Whether `read_complete` is still to be called.
-    let mut incomplete = false;
-    let mut reads = 0;
-    loop {
-        let state = &mut core.state;
-        // At least one read is allowed, whatever the limits are.
-        if !state.pipeline_reads() && !state.filters_read()
-            || reads > 0 && reads >= io.reads_allowed(state.config.reads_per_turn)
-            || incomplete && io.services.io_is_over()
-        {
-            if readable {
-                state.status.set(Readiness::MAYBE_READABLE);
-                if state.status.has(Readiness::HANG_UP) {
-                    departure::notice(core, transport, io);
+    /// Whether `read_complete` is still to be called.
+    incomplete: bool,
+    reads: usize,
+}
+
+impl Burst {
+    fn new(readable: bool, reported: bool) -> Self {
+        Burst { readable, reported, incomplete: false, reads: 0 }
+    }
+
+    /// Reads and decodes until the burst ends. Returns whether `read_complete` is still to be
+    /// called.
+    #[inline(never)]
+    fn read<T: Transport>(mut self, core: &mut ChannelCore, transport: &mut T, io: &mut LoopIo) -> bool {
+        loop {
+            let state = &mut core.state;
+            // At least one read is allowed, whatever the limits are.
+            if !state.pipeline_reads() && !state.filters_read()
+                || self.reads > 0 && self.reads >= io.reads_allowed(state.config.reads_per_turn)
+                || self.incomplete && io.services.io_is_over()
+            {
+                if self.readable {
+                    state.status.set(Readiness::MAYBE_READABLE);
+                    if state.status.has(Readiness::HANG_UP) {
+                        departure::notice(core, transport, io);
+                    }
                 }
+                break;
             }
-            break;
+            if state.status.has(Pending::UNDECODED) && state.pipeline_reads() {
+                // A pass that consumes no bytes counts as a read, so that queued messages of the
+                // pipeline are bounded per turn.
+                self.reads += usize::from(!deliver::resume(core, transport, io));
+                self.incomplete = true;
+                continue;
+            }
+            if !self.readable {
+                break;
+            }
+            let size = state.config.read_size;
+            let read = if !state.extras.are_used() {
+                read_plain(core, transport, io, size)
+            } else {
+                read_with_extras(core, transport, io, size)
+            };
+            if self.note(read, core, io).is_break() {
+                break;
+            }
         }
-        if state.status.has(Pending::UNDECODED) && state.pipeline_reads() {
-            // A pass that consumes no bytes counts as a read, so that queued messages of the
-            // pipeline are bounded per turn.
-            reads += usize::from(!deliver::resume(core, transport, io));
-            incomplete = true;
-            continue;
-        }
-        if !readable {
-            break;
-        }
-        let size = state.config.read_size;
-        let read = if !state.extras.are_used() {
-            fill::read_once(core, transport, io, size)
-        } else {
-            read_with_extras(core, transport, io, size)
-        };
+        self.incomplete
+    }
+
+    /// Like [`Burst::read`], behind the first `read`.
+    #[inline(never)]
+    fn read_behind<T: Transport>(
+        mut self,
+        read: Read,
+        core: &mut ChannelCore,
+        transport: &mut T,
+        io: &mut LoopIo,
+    ) -> bool {
+        if self.note(read, core, io).is_break() { self.incomplete } else { self.read(core, transport, io) }
+    }
+
+    /// Accounts for a read. Breaks if the burst ends with it.
+    #[inline]
+    fn note(&mut self, read: Read, core: &mut ChannelCore, io: &mut LoopIo) -> ControlFlow<()> {
         match read {
             Read::Bytes { last, completed } => {
-                reads += 1;
-                incomplete = !completed;
+                self.reads += 1;
+                self.incomplete = !completed;
                 if last {
                     // The handler may have requested another read of the kept bytes.
                     if !core.state.status.has(Pending::UNDECODED) {
-                        break;
+                        return ControlFlow::Break(());
                     }
-                    readable = false;
+                    self.readable = false;
                 }
+                ControlFlow::Continue(())
             }
             Read::Kept { last } => {
-                reads += 1;
-                if last {
-                    break;
-                }
+                self.reads += 1;
+                if last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             }
-            Read::Nothing if reported && reads == 0 => {
+            Read::Nothing if self.reported && self.reads == 0 => {
                 io.metrics.reads_blocked.add(1);
-                incomplete |= core.state.status.is_active();
-                break;
+                self.incomplete |= core.state.status.is_active();
+                ControlFlow::Break(())
             }
-            no_bytes => return end_burst(core, io, no_bytes, incomplete),
+            no_bytes => {
+                self.incomplete = end_burst(core, io, no_bytes, self.incomplete);
+                ControlFlow::Break(())
+            }
         }
     }
-    incomplete
 }
 
 /// Handles a read that has returned no bytes and ends the burst. Returns whether `read_complete` is
@@ -193,18 +247,12 @@ fn read_with_extras<T: Transport>(
     } else if core.state.extras.has_filters() {
         open::read_once(core, transport, io, size)
     } else {
-        read_shaped(core, transport, io, size)
+        read_plain(core, transport, io, size)
     }
 }
 
-/// Like [`fill::read_once`], for a channel with traffic limits. Not inlined, so that the read of a
-/// channel without extras has few registers to save.
+/// Calls [`fill::read_once`]. One copy for all reads but the first of a burst.
 #[inline(never)]
-fn read_shaped<T: Transport>(
-    core: &mut ChannelCore,
-    transport: &mut T,
-    io: &mut LoopIo,
-    size: usize,
-) -> Read {
+fn read_plain<T: Transport>(core: &mut ChannelCore, transport: &mut T, io: &mut LoopIo, size: usize) -> Read {
     fill::read_once(core, transport, io, size)
 }

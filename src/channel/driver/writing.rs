@@ -31,9 +31,16 @@ impl<T: Transport> ChannelDriver<T> {
     }
 
     /// Tries one write. The remaining bytes are sent at the end of the turn.
+    #[inline(always)]
     pub(super) fn write_once(&mut self, io: &mut LoopIo) {
         if let Some(transport) = &mut self.transport {
-            send(&mut self.core, transport, &mut io.services, &io.metrics, 1);
+            let core = &mut self.core;
+            if core.state.extras.are_used() {
+                send(core, transport, &mut io.services, &io.metrics, 1);
+            } else {
+                // Inlined into the burst of reads, which is the hot path.
+                send_burst::<T, false>(core, transport, &mut io.services, &io.metrics, 1);
+            }
         }
     }
 }
@@ -50,7 +57,7 @@ pub(super) fn flush<T: Transport>(
 }
 
 /// Sends pending bytes, with at most `most_writes` writes.
-#[inline]
+#[inline(never)]
 fn send<T: Transport>(
     core: &mut ChannelCore,
     transport: &mut T,
@@ -66,6 +73,7 @@ fn send<T: Transport>(
 }
 
 /// Like [`send`], for a channel that is known to be `FILTERED` or not.
+#[inline(always)]
 fn send_burst<T: Transport, const FILTERED: bool>(
     core: &mut ChannelCore,
     transport: &mut T,

@@ -38,7 +38,7 @@ pub(crate) struct ChannelSlot {
 
 impl ChannelSlot {
     /// Handles an event of the poll.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn handle_ready(&mut self, io: &mut Io, metrics: &Metrics, ready: Ready) {
         let next = self.driver.handle_ready(io, ready);
         self.finish(io, metrics, next);

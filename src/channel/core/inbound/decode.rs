@@ -55,6 +55,10 @@ impl ChannelCore {
             if pass.completed() || input.is_empty() && !self.state.status.has(Pending::UNDECODED) {
                 break;
             }
+            // Set for queued messages of the pipeline, which this round delivers.
+            if !pass.timed_out() {
+                self.state.status.unset(Pending::UNDECODED);
+            }
         }
         if self.state.status.is_open() && (!input.is_empty() || self.state.status.has(Memory::LIMITED)) {
             let moved = input.len() < length;
@@ -70,10 +74,6 @@ impl ChannelCore {
     /// Sets `UNDECODED` if delivery stopped while the pipeline has queued messages.
     #[inline(always)]
     pub(super) fn deliver(&mut self, services: &mut LoopServices, input: &mut Bytes, pass: &mut DecodePass) {
-        // Set by an earlier round of this pass, for queued messages of the pipeline.
-        if !pass.timed_out() && self.state.status.has(Pending::UNDECODED) {
-            self.state.status.unset(Pending::UNDECODED);
-        }
         while self.state.status.may_deliver() {
             let (before, messages) = (input.len(), services.tally.messages_read);
             let replaced = services.replaced;
@@ -89,8 +89,8 @@ impl ChannelCore {
                 }
                 continue;
             }
-            if !self.state.status.has(Memory::SERVED) && services.tally.messages_read > messages {
-                self.state.note_first_message();
+            if !self.state.status.has(Memory::SERVED) {
+                self.note_if_served(services, messages);
             }
             if !failed {
                 break;
@@ -109,6 +109,14 @@ impl ChannelCore {
             self.state.status.set(Pending::UNDECODED);
         } else {
             self.state.status.unset(Pending::UNDECODED);
+        }
+    }
+
+    /// Records the first message, if there were `messages` before the last call.
+    #[cold]
+    fn note_if_served(&mut self, services: &LoopServices, messages: u64) {
+        if services.tally.messages_read > messages {
+            self.state.note_first_message();
         }
     }
 

@@ -79,14 +79,14 @@ impl Inbound {
 }
 
 impl ChannelState {
-    /// Accounts for bytes read from the transport.
+    /// Accounts for the last `n` bytes of `data`, which were read from the transport.
     #[inline]
-    pub(in crate::channel) fn note_read(&mut self, bytes: &[u8], now: u64) {
+    pub(in crate::channel) fn note_read(&mut self, data: &[u8], n: usize, now: u64) {
         if self.inbound.bytes == 0 {
             self.note_first_byte();
         }
         self.inbound.last_read = now;
-        self.inbound.bytes += bytes.len() as u64;
-        self.log_read(bytes);
+        self.inbound.bytes += n as u64;
+        self.log_read(data, n);
     }
 }

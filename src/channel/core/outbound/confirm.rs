@@ -98,24 +98,26 @@ impl ChannelState {
     /// Prepares for a message: pending bytes without an entry were written by a stage.
     #[inline]
     pub(crate) fn before_write(&mut self) {
-        // Left by an earlier message without a confirmation.
-        if self.status.has(Memory::DROPPED) {
+        if self.status.has(Memory::DROPS) {
+            // Left by an earlier message without a confirmation.
             self.status.unset(Memory::DROPPED);
+            self.enter_message();
         }
-        self.enter_written();
     }
 
     /// Enters pending bytes without an entry, if message boundaries matter.
     #[inline]
     pub(super) fn enter_written(&mut self) {
-        if self.config.overflow == Overflow::DropOldest {
+        if self.status.has(Memory::DROPS) {
             self.enter_message();
         }
     }
 
     #[cold]
     fn enter_message(&mut self) {
-        if let Some(lease) = &mut self.outbound.lease {
+        if self.config.overflow == Overflow::DropOldest
+            && let Some(lease) = &mut self.outbound.lease
+        {
             lease.writes.enter(lease.buffer.len());
         }
     }
@@ -125,7 +127,7 @@ impl ChannelState {
     pub(crate) fn after_write(&mut self, services: &mut LoopServices) {
         services.tally.messages_written += 1;
         self.outbound.messages += 1;
-        if self.config.overflow == Overflow::DropOldest {
+        if self.status.has(Memory::DROPS) && self.config.overflow == Overflow::DropOldest {
             self.enter_message();
             self.drop_oldest(services);
         }

@@ -126,4 +126,6 @@ fact_set! {
     STUCK,
     /// The message that was just written was dropped.
     DROPPED,
+    /// The overflow policy of the channel drops messages.
+    DROPS,
 }

@@ -348,6 +348,16 @@ impl Status {
         self.0 & (ASKED | USUAL) == USUAL
     }
 
+    /// Returns whether bytes are read as they arrive, and nothing comes before that. One comparison
+    /// for the usual case of an event.
+    #[inline]
+    pub(crate) fn reads_at_once(self) -> bool {
+        const FIRST: u64 = Pending::UNDECODED.mask()
+            | Readiness::WRITE_BLOCKED.with(Readiness::CARRIED_OVER).with(Readiness::MAYBE_READABLE).mask();
+        const ASKED: u64 = Life::NOT_OPEN | InputHalf::MASK | PAUSE | FIRST | ReadDemand::AUTO.mask();
+        self.0 & ASKED == ReadDemand::AUTO.mask()
+    }
+
     /// Returns whether the transport may be read for the pipeline.
     #[inline]
     pub(crate) fn may_read(self) -> bool {
@@ -359,6 +369,14 @@ impl Status {
     #[inline]
     fn reads_automatically(self) -> bool {
         self.0 & (ReadDemand::AUTO.mask() | PAUSE) == ReadDemand::AUTO.mask()
+    }
+
+    /// Returns whether a burst of reads has left nothing to do, regardless of the output. One
+    /// comparison for the usual case.
+    #[inline]
+    pub(crate) fn is_done(self) -> bool {
+        const LEFT: u64 = Pending::UNDECODED.mask() | Readiness::MAYBE_READABLE.mask();
+        !self.any(LEFT) && !self.wants_driver()
     }
 
     /// Returns whether a call into the pipeline has left work besides its output.

@@ -202,6 +202,9 @@ fn apply(status: &mut Status, operation: u8) {
         24 => status.set(ReadDemand::STAGE_PAUSED),
         25 => status.unset(ReadDemand::STAGE_PAUSED),
         26 => status.set(Readiness::HANG_UP.with(Readiness::WRITE_BLOCKED)),
+        27 => status.unset(Readiness::WRITE_BLOCKED),
+        28 => status.set(Readiness::CARRIED_OVER.with(Readiness::MAYBE_READABLE)),
+        29 => status.unset(Readiness::CARRIED_OVER.with(Readiness::MAYBE_READABLE)),
         _ => status.set(Memory::STUCK.with(Memory::LIMITED)),
     }
 }
@@ -212,7 +215,7 @@ proptest! {
     /// The packed word equals the separate parts after any sequence of calls, and no closed channel
     /// reads.
     #[test]
-    fn the_packed_word_behaves_like_its_parts(operations in prop::collection::vec(0u8..28, 1..60)) {
+    fn the_packed_word_behaves_like_its_parts(operations in prop::collection::vec(0u8..31, 1..60)) {
         let mut status = Status::new(true);
         let mut model = Model::of(status);
         for operation in operations {
@@ -225,6 +228,14 @@ proptest! {
             let delivers = model.is_open() && !model.stops && !model.paused
                 && (model.grant != ReadGrant::None || model.automatic());
             prop_assert_eq!(status.may_deliver(), delivers);
+            let first = Readiness::WRITE_BLOCKED.with(Readiness::CARRIED_OVER).with(Readiness::MAYBE_READABLE);
+            let busy = status.has(first) || status.has(Pending::UNDECODED);
+            prop_assert_eq!(
+                status.reads_at_once(),
+                model.is_open() && model.input == InputHalf::Open && model.automatic() && !busy
+            );
+            let left = status.has(Pending::UNDECODED) || status.has(Readiness::MAYBE_READABLE);
+            prop_assert_eq!(status.is_done(), !left && !status.wants_driver());
             prop_assert!(!(model.is_closed() && (model.wanted || model.grant != ReadGrant::None)));
         }
     }

@@ -27,10 +27,12 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> Assembled<L, H> {
             let delivered = self.deliver(state, services, input, pass, &mut look_at);
             let read = state.inbound.messages();
             services.tally.messages_read += read - before;
-            // The last message of a read is not a unit of its own. When the time is up nothing is
-            // left.
-            let left = if pass.timed_out() { 0 } else { look_at.saturating_sub(read.max(before + 1)) };
-            services.io_time.set_left(u32::try_from(left).unwrap_or(u32::MAX));
+            // The last message of a read is not a unit of its own.
+            if read > before + 1 || pass.timed_out() {
+                // When the time is up nothing is left.
+                let left = if pass.timed_out() { 0 } else { look_at.saturating_sub(read) };
+                services.io_time.set_left(u32::try_from(left).unwrap_or(u32::MAX));
+            }
             delivered?;
         }
         // A spent pass leaves messages in the links.
