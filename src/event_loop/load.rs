@@ -32,6 +32,8 @@ pub(crate) struct Load {
     weight: AtomicUsize,
     /// The duration of recent turns: a maximum that decays.
     turn: AtomicU64,
+    /// The time as of which `turn` has decayed.
+    noted: AtomicU64,
     /// When the running turn began. While the loop sleeps, when the last turn ended, with
     /// [`ASLEEP`].
     since: AtomicU64,
@@ -56,6 +58,7 @@ impl Load {
             connections: Permits::new(limit),
             weight: AtomicUsize::new(0),
             turn: AtomicU64::new(0),
+            noted: AtomicU64::new(0),
             // A loop whose thread has not started counts as asleep.
             since: AtomicU64::new(ASLEEP),
         }
@@ -86,8 +89,12 @@ impl Load {
     // ---- lag ------------------------------------------------------------------------------------
 
     /// Called when the loop's poll has returned.
+    #[inline]
     pub(crate) fn turn_began(&self, now: u64) {
-        self.note(now);
+        // If the loop has not slept, its last turn ends only here.
+        if self.since.load(Ordering::Relaxed) & ASLEEP == 0 {
+            self.note(now);
+        }
         self.since.store(now & !ASLEEP, Ordering::Relaxed);
     }
 
@@ -99,15 +106,16 @@ impl Load {
 
     fn note(&self, now: u64) {
         self.turn.store(self.turn_time(now), Ordering::Relaxed);
+        self.noted.store(now, Ordering::Relaxed);
     }
 
     /// Returns the duration of a turn as of `now`: the decayed maximum of recent turns, or the
     /// duration of the running turn if that is longer.
     pub(crate) fn turn_time(&self, now: u64) -> u64 {
         let since = self.since.load(Ordering::Relaxed);
-        let passed = now.saturating_sub(since & !ASLEEP);
+        let passed = now.saturating_sub(self.noted.load(Ordering::Relaxed));
         let lately = faded(self.turn.load(Ordering::Relaxed), passed);
-        if since & ASLEEP == 0 { lately.max(passed) } else { lately }
+        if since & ASLEEP == 0 { lately.max(now.saturating_sub(since)) } else { lately }
     }
 }
 

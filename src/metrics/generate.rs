@@ -61,6 +61,22 @@ macro_rules! metrics {
             /// Adds the counts of a turn and clears them. Called only on the loop's thread.
             #[inline]
             pub(crate) fn fold(&self, tally: &mut Tally) {
+                // Most turns count messages only.
+                self.messages_read.add(std::mem::take(&mut tally.messages_read));
+                self.messages_written.add(std::mem::take(&mut tally.messages_written));
+                let mut rest = 0;
+                $($(
+                    // A repetition has to name a part of the row that not every row has.
+                    let _ = Counter::$fold;
+                    rest |= tally.$name;
+                )?)+
+                if rest != 0 {
+                    self.fold_all(tally);
+                }
+            }
+
+            #[inline(never)]
+            fn fold_all(&self, tally: &mut Tally) {
                 let tally = std::mem::take(tally);
                 $($(self.$name.$fold(tally.$name);)?)+
             }

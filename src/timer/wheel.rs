@@ -215,6 +215,9 @@ impl<T> Wheel<T> {
         if self.levels.has_entered() {
             return Some(self.now);
         }
+        if self.is_empty() {
+            return None;
+        }
         let tick = self.levels.next_visit()?;
         Some(if tick <= self.now_tick { self.now } else { self.tick.start(tick) })
     }

@@ -134,6 +134,7 @@ impl Selector {
     ///
     /// Returns `None` if a poll with a timeout above zero returned without an event. Whether the
     /// timeout has passed is only known when the clock is read.
+    #[inline(always)]
     pub(crate) fn poll(&mut self, timeout: Option<Duration>) -> io::Result<Option<WakeCause>> {
         let events = self.events.get_or_insert_with(new_events);
         #[allow(clippy::infallible_destructuring_match, reason = "a simulation has another kind of poll")]

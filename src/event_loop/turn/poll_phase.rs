@@ -118,7 +118,7 @@ impl Turn {
         // In a sampled turn, the clock was read before the flush. A sleep that begins a little
         // later ends that much later.
         if self.stopwatch.span() != Span::FlushingAndPolling {
-            self.lap(Span::Polling);
+            self.lap_at_poll(Span::Polling);
         }
         self.end_turn_time();
         let now = self.io.services.now;
@@ -173,7 +173,7 @@ impl Turn {
     fn wake(&mut self, wait: Wait, polled: io::Result<Option<WakeCause>>) -> Option<WakeCause> {
         self.shared.wake_up.awake();
         self.shared.activity.begin_turn();
-        self.lap(Span::Flushing);
+        self.lap_at_poll(Span::Flushing);
         // If the poll did not sleep, the last turn ends only here.
         self.end_turn_time();
         self.stopwatch.begin_turn();

@@ -156,7 +156,13 @@ impl Turn {
     /// Notifies the channels that are due in the window, up to the limit of a turn. Returns whether
     /// there were any. Runs before the timers, so that a timer that is due at the same time does
     /// not run.
+    #[inline]
     pub(super) fn notify_channels(&mut self) -> bool {
+        self.shutdown.is_some() && self.notify_due_channels()
+    }
+
+    #[inline(never)]
+    fn notify_due_channels(&mut self) -> bool {
         let now = self.io.services.now;
         let mut notified = 0;
         while notified < NOTIFIED_PER_TURN
@@ -176,6 +182,9 @@ impl Turn {
     /// Runs at the end of a turn. Returns whether it was the last.
     #[inline(always)]
     pub(super) fn proceed_with_shutdown(&mut self) -> bool {
+        if self.shutdown.is_none() {
+            return false;
+        }
         self.begin_outgoing_if_due();
         let event_sources = self.shared.metrics.event_sources.read() as usize;
         let Some(shutdown) = &mut self.shutdown else { return false };

@@ -15,6 +15,7 @@ use crate::{
 
 impl ChannelCore {
     /// Records that the transport has accepted `n` bytes.
+    #[inline(always)]
     pub(in crate::channel) fn handle_written(&mut self, services: &mut LoopServices, n: usize) {
         self.state.log_written(n);
         self.state.note_wire(n, services.now);

@@ -205,7 +205,7 @@ impl LoopServices {
         spare
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn return_outbound(&mut self, mut lease: Box<OutboundLease>) {
         if self.next_lease.is_none() && lease.is_light() {
             self.outbound.count(&mut lease);

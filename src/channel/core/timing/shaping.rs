@@ -59,8 +59,15 @@ impl ChannelState {
 
     /// Returns the unused allowance at the end of a burst, unless the direction waits for its
     /// limit.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn give_allowance_back(&mut self, direction: Direction) {
+        if self.extras.are_used() {
+            self.end_burst(direction);
+        }
+    }
+
+    #[inline(never)]
+    fn end_burst(&mut self, direction: Direction) {
         if let Some(shaper) = self.extras.shaper_mut() {
             shaper.end_burst(direction);
         }
