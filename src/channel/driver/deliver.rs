@@ -6,12 +6,7 @@
 //!
 //! Invariant: kept bytes are decoded before new ones, and each byte once.
 
-use super::{
-    loop_io::LoopIo,
-    read::{Read, batch},
-    transport::Transport,
-    writing,
-};
+use super::{loop_io::LoopIo, read::Read, transport::Transport, writing};
 use crate::{
     buffer::{RECEIVE_SIZE, Received},
     channel::{
@@ -25,6 +20,7 @@ use bytes::{Bytes, BytesMut};
 ///
 /// A small number is put in front of the new bytes in the loop's buffer. A larger number grows in
 /// memory of the channel, so that a long message is not copied again with every read.
+#[derive(Default)]
 pub(super) struct Front(Undecoded);
 
 impl Front {
@@ -51,8 +47,8 @@ impl Front {
     }
 }
 
-/// Decodes the bytes of a read. They begin with the prefix of `front`, and are the `last` ones for
-/// now.
+/// Decodes the bytes of a read as this `batch`. They begin with the prefix of `front`, and are the
+/// `last` ones for now.
 // Inlined into the one read of a channel without filters, which is the hot path.
 #[inline(always)]
 pub(super) fn deliver<T: Transport>(
@@ -62,11 +58,12 @@ pub(super) fn deliver<T: Transport>(
     front: Front,
     received: Received,
     last: bool,
+    batch: Batch,
 ) -> Read {
     if front.grows() {
-        return deliver_grown(core, transport, io, front, received, &[], last);
+        return deliver_grown(core, transport, io, front, received, &[], last, batch);
     }
-    let completed = decode(core, transport, io, received.data, InputMemory::Lent, batch(last));
+    let completed = decode(core, transport, io, received.data, InputMemory::Lent, batch);
     io.receive.give_back();
     io.services.spare_box.give_back(front.0);
     Read::Bytes { last, completed }
@@ -74,6 +71,7 @@ pub(super) fn deliver<T: Transport>(
 
 /// Decodes the bytes of a read and those in `spilled` behind them, in memory of the channel.
 #[inline(never)]
+#[expect(clippy::too_many_arguments, reason = "those of `deliver`, and the spilled bytes")]
 pub(super) fn deliver_grown<T: Transport>(
     core: &mut ChannelCore,
     transport: &mut T,
@@ -82,6 +80,7 @@ pub(super) fn deliver_grown<T: Transport>(
     received: Received,
     spilled: &[u8],
     last: bool,
+    batch: Batch,
 ) -> Read {
     let mut all = if front.grows() { BytesMut::from(front.0.into_bytes()) } else { BytesMut::new() };
     all.extend_from_slice(&received.data);
@@ -89,7 +88,7 @@ pub(super) fn deliver_grown<T: Transport>(
     drop(received);
     io.receive.give_back();
     let memory = InputMemory::Own(all.len());
-    let completed = decode(core, transport, io, all.freeze(), memory, batch(last));
+    let completed = decode(core, transport, io, all.freeze(), memory, batch);
     Read::Bytes { last, completed }
 }
 

@@ -3,7 +3,7 @@
 use super::{
     deliver::{Front, deliver},
     loop_io::LoopIo,
-    read::Read,
+    read::{Read, batch},
     transport::Transport,
 };
 use crate::{
@@ -21,7 +21,32 @@ pub(super) fn read_once<T: Transport>(
     io: &mut LoopIo,
     size: usize,
 ) -> Read {
-    let front = Front::take(core);
+    if core.state.inbound.undecoded().is_empty() {
+        read_behind(Front::default(), core, transport, io, size)
+    } else {
+        read_behind_kept(core, transport, io, size)
+    }
+}
+
+/// Reads once, behind bytes that the channel has kept.
+#[inline(never)]
+fn read_behind_kept<T: Transport>(
+    core: &mut ChannelCore,
+    transport: &mut T,
+    io: &mut LoopIo,
+    size: usize,
+) -> Read {
+    read_behind(Front::take(core), core, transport, io, size)
+}
+
+#[inline(always)]
+fn read_behind<T: Transport>(
+    front: Front,
+    core: &mut ChannelCore,
+    transport: &mut T,
+    io: &mut LoopIo,
+    size: usize,
+) -> Read {
     let LoopIo { receive, metrics, .. } = io;
     let result = receive.read(front.prefix(), |room| {
         let limit = room.len().min(size);
@@ -31,7 +56,7 @@ pub(super) fn read_once<T: Transport>(
         Ok(received) if received.read > 0 => {
             let last =
                 note_bytes(core, io, &received.data, received.read, received.full || received.read == size);
-            deliver(core, transport, io, front, received, last)
+            deliver(core, transport, io, front, received, last, batch(last))
         }
         Ok(received) => {
             front.keep(core);

@@ -17,7 +17,7 @@ use super::{
     deliver::{Front, deliver, deliver_grown},
     fill::{fill, note_bytes},
     loop_io::LoopIo,
-    read::Read,
+    read::{Read, batch},
     seal::fail,
     transport::Transport,
     writing,
@@ -164,10 +164,12 @@ fn open<T: Transport>(
     // The end that a filter has found is handled next.
     let ended = core.state.extras.filters_mut().is_some_and(|filters| filters.input_has_ended());
     let last = last && !ended;
+    // An error of the filters precedes `read_complete`, also that of too many kept bytes.
+    let batch = batch(last && result.is_ok() && core.state.extras.kept_in_filters() == 0);
     let read = if spilled.is_empty() {
-        deliver(core, transport, io, kept, received, last)
+        deliver(core, transport, io, kept, received, last, batch)
     } else {
-        deliver_grown(core, transport, io, kept, received, &spilled, last)
+        deliver_grown(core, transport, io, kept, received, &spilled, last, batch)
     };
     if result.is_err() {
         return conclude(core, io, result, last);

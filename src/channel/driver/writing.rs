@@ -116,12 +116,16 @@ fn send_burst<T: Transport, const FILTERED: bool>(
         left -= 1;
         metrics.writes.add(1);
         match result {
-            Ok(n) if n > 0 && FILTERED => seal::written(core, services, metrics, n),
             Ok(n) if n > 0 => {
-                metrics.bytes_written.add(n as u64);
-                core.handle_written(services, n);
+                if FILTERED {
+                    seal::written(core, services, metrics, n);
+                } else {
+                    metrics.bytes_written.add(n as u64);
+                    core.handle_written(services, n);
+                }
                 // The usual case ends here: the next round would find that nothing is left.
-                if core.state.outbound.pending_bytes() == 0 {
+                let is_sealed_sent = !FILTERED || core.state.extras.sealed_wire().is_empty();
+                if core.state.outbound.pending_bytes() == 0 && is_sealed_sent {
                     core.state.give_allowance_back(Direction::Write);
                     break;
                 }

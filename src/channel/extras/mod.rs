@@ -79,6 +79,7 @@ impl Extras {
         &mut self.parts().attributes
     }
 
+    #[inline]
     pub(in crate::channel) fn wire_log(&self) -> Option<&WireLog> {
         self.0.as_ref()?.wire_log.as_ref()
     }

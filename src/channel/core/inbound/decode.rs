@@ -6,8 +6,8 @@
 //!
 //! A read that empties the transport is one call into the pipeline: `read_complete` is called right
 //! after the last message. It is a separate call if something else comes first: a flush, a change
-//! of writability, a pause, an error, or kept bytes. It is also separate if the channel has extras
-//! such as a wire log. The order of callbacks is the same.
+//! of writability, a pause, an error, or kept bytes, also those of filters. It is also separate if
+//! the channel has a wire log. The order of callbacks is the same.
 //!
 //! Invariants: each message comes once, in the order of its bytes. A codec that fails without
 //! consuming a byte is called once more, and then the channel closes. Runs on the channel's loop.
@@ -178,7 +178,15 @@ impl ChannelCore {
     /// Checks the number of bytes kept in the channel's filters, after each read. Their limit does
     /// not depend on how many plaintext bytes wait, and is never less than a record of a filter.
     /// Otherwise the result would depend on where the peer's segments end.
+    #[inline]
     pub(crate) fn handle_filtered_input(&mut self, services: &mut LoopServices) {
+        if self.state.status.has(Memory::LIMITED) || self.state.extras.kept_in_filters() > 0 {
+            self.check_filtered_input(services);
+        }
+    }
+
+    #[inline(never)]
+    fn check_filtered_input(&mut self, services: &mut LoopServices) {
         if !self.state.status.is_open() || !self.state.status.is_active() {
             return;
         }

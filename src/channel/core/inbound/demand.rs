@@ -56,7 +56,7 @@ impl ChannelState {
     /// handler did has to happen before it, and nothing logs the order of the callbacks.
     #[inline]
     pub(crate) fn may_complete(&self) -> bool {
-        self.status.may_complete() && !self.extras.are_used() && !self.has_flipped()
+        self.status.may_complete() && self.extras.wire_log().is_none() && !self.has_flipped()
     }
 
     /// Resumes reading after held input has dropped below the low mark, unless it is paused again

@@ -66,7 +66,22 @@ impl ChannelCore {
     }
 
     /// Continues after the filters were called: makes the pipeline once all are established.
+    #[inline]
     pub(crate) fn proceed_with_handshake(&mut self, services: &mut LoopServices) {
+        // Nearly all calls are later than the handshake.
+        let is_complete = self.state.status.is_active()
+            && self
+                .state
+                .extras
+                .filters()
+                .is_some_and(|filters| filters.deadline.is_none() && !filters.has_announcement());
+        if !is_complete {
+            self.proceed(services);
+        }
+    }
+
+    #[inline(never)]
+    fn proceed(&mut self, services: &mut LoopServices) {
         let starts = !self.state.status.is_active();
         if self.state.status.closes_at_once() || starts && !self.state.status.is_open() {
             return;

@@ -62,7 +62,17 @@ impl Input<'_> {
     }
 
     /// Keeps the bytes in `kept`, which is empty.
-    fn keep(mut self, kept: &mut Vec<u8>, buffers: &mut FilterBuffers) {
+    #[inline]
+    fn keep(self, kept: &mut Vec<u8>, buffers: &mut FilterBuffers) {
+        // Usually the filter has consumed a whole read.
+        let is_nothing = matches!(&self, Input::Lent(bytes) if bytes.is_empty()) && kept.capacity() == 0;
+        if !is_nothing {
+            self.keep_rest(kept, buffers);
+        }
+    }
+
+    #[inline(never)]
+    fn keep_rest(mut self, kept: &mut Vec<u8>, buffers: &mut FilterBuffers) {
         match self {
             Input::Own(bytes, 0) if !bytes.is_empty() => *kept = bytes,
             // A small rest must not hold the memory of what was consumed.
@@ -243,6 +253,10 @@ impl Filters {
                 FilterState::Handshaking | FilterState::Waiting | FilterState::Established => {
                     input.keep(&mut self.layers[at].kept, lent.buffers);
                     self.begin(lent)?;
+                    if top {
+                        // It has collected in `opened`.
+                        return Ok(());
+                    }
                     return self.pass(at + 1, Input::Own(above, 0), false, opened, lent);
                 }
             }
@@ -251,7 +265,16 @@ impl Filters {
 
     /// Passes the end of a stream on, from the filter or the wire that has ended, as far as no
     /// filter waits.
+    #[inline]
     fn pass_end(&mut self, lent: &mut Lent<'_>) -> Result {
+        if !self.wire_ended && !self.layers.iter().any(|layer| layer.ended) {
+            return Ok(());
+        }
+        self.pass_end_on(lent)
+    }
+
+    #[inline(never)]
+    fn pass_end_on(&mut self, lent: &mut Lent<'_>) -> Result {
         loop {
             let at = match self.layers.iter().rposition(|layer| layer.ended) {
                 Some(ended) => ended + 1,

@@ -139,6 +139,12 @@ impl Filters {
         std::mem::take(&mut self.surroundings.announced)
     }
 
+    /// Returns whether a filter has replaced the addresses of the peer since they were taken.
+    #[inline]
+    pub(crate) fn has_announcement(&self) -> bool {
+        self.surroundings.announced
+    }
+
     /// Adds a filter above the others. It starts with the next call of [`Filters::begin`].
     pub(crate) fn add(&mut self, filter: Box<dyn Filter>) {
         self.layers.push(Layer::new(filter));

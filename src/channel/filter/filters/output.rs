@@ -17,6 +17,9 @@ impl Filters {
         }
         loop {
             let from = self.sealed_plain();
+            if from == out.len() {
+                return Ok(());
+            }
             let plain = self.plain_that_fits().min(out.len() - from);
             if plain == 0 {
                 return Ok(());
@@ -62,6 +65,7 @@ impl Filters {
     }
 
     /// Passes bytes from the filter at `from` down to the wire.
+    #[inline]
     pub(super) fn send_below(
         &mut self,
         from: usize,
@@ -69,9 +73,11 @@ impl Filters {
         plain: usize,
         lent: &mut Lent<'_>,
     ) -> Result {
-        if bytes.is_empty() {
-            return Ok(());
-        }
+        if bytes.is_empty() { Ok(()) } else { self.send_down(from, bytes, plain, lent) }
+    }
+
+    #[inline(never)]
+    fn send_down(&mut self, from: usize, bytes: &[u8], plain: usize, lent: &mut Lent<'_>) -> Result {
         let Filters { layers, sealed, surroundings, .. } = self;
         let sealed = sealed.get_or_insert_with(|| lent.buffers.lease_sealed());
         let before = sealed.wire.len();
@@ -129,6 +135,7 @@ impl Filters {
         plain
     }
 
+    #[inline]
     pub(super) fn return_sealed_if_empty(&mut self, lent: &mut Lent<'_>) {
         if let Some(sealed) = self.sealed.take_if(|sealed| sealed.is_empty()) {
             lent.buffers.return_sealed(sealed);
