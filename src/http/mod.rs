@@ -22,6 +22,7 @@ mod client;
 mod content;
 mod encode;
 mod error;
+mod find;
 mod head;
 mod message;
 mod server;

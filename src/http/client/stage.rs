@@ -91,7 +91,7 @@ impl ClientStage {
                 return Err(unencodable(format!("{name} is added by the body: see `Body`")));
             }
         }
-        let (kind, upgrades) = (RequestKind::of(request.method()), request.asks_for_upgrade());
+        let (kind, upgrades) = (RequestKind::of(request.method_bytes()), request.asks_for_upgrade());
         let is_last = !request.is_keep_alive();
         let expects_continue = request.headers().contains("expect");
         // Without a body, only methods that usually have one need a length (RFC 9110,

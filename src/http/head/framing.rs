@@ -91,10 +91,10 @@ pub(in crate::http) enum RequestKind {
 }
 
 impl RequestKind {
-    pub(in crate::http) fn of(method: &str) -> Self {
+    pub(in crate::http) fn of(method: &[u8]) -> Self {
         match method {
-            "HEAD" => RequestKind::Head,
-            "CONNECT" => RequestKind::Connect,
+            b"HEAD" => RequestKind::Head,
+            b"CONNECT" => RequestKind::Connect,
             _ => RequestKind::Other,
         }
     }

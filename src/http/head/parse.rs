@@ -6,7 +6,7 @@ use crate::http::{
     error::HttpError,
     syntax::{is_host, is_target, trim},
 };
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use httparse::{Error as Cause, Header, ParserConfig, Status};
 use std::mem::MaybeUninit;
 
@@ -14,13 +14,13 @@ use std::mem::MaybeUninit;
 const MAX_HEADERS: usize = 256;
 
 /// Parses the head of a request. Its lines end in CRLF.
-pub(in crate::http) fn parse_request(head: &Bytes) -> Result<(Request, HeadFacts), HttpError> {
+pub(in crate::http) fn parse_request(mut head: Bytes) -> Result<(Request, HeadFacts), HttpError> {
     let mut storage = [const { MaybeUninit::<Header<'_>>::uninit() }; MAX_HEADERS];
     let mut parsed = httparse::Request::new(&mut []);
     let config = ParserConfig::default();
-    let result = config.parse_request_with_uninit_headers(&mut parsed, head, &mut storage);
+    let result = config.parse_request_with_uninit_headers(&mut parsed, &head, &mut storage);
     if !matches!(result, Ok(Status::Complete(_))) {
-        return Err(cause(result.err(), first_line(head).rsplit(|byte| *byte == b' ').next()));
+        return Err(cause(result.err(), first_line(&head).rsplit(|byte| *byte == b' ').next()));
     }
     let (Some(method), Some(target), Some(version)) = (parsed.method, parsed.path, parsed.version) else {
         return Err(HttpError::StartLine("incomplete"));
@@ -37,9 +37,11 @@ pub(in crate::http) fn parse_request(head: &Bytes) -> Result<(Request, HeadFacts
     let version = version_of(version)?;
     let facts = facts(parsed.headers, HeadFacts::note_in_request)?;
     facts.check_host(version)?;
+    let line = head.split_to(line_len);
     // Behind " HTTP/1.x" and CRLF, up to the empty line.
-    let headers = Headers::parsed(head.slice(line_len + 11..head.len() - 2));
-    Ok((Request::parsed(head.slice(..line_len), method_len, version, headers), facts))
+    head.advance(11);
+    head.truncate(head.len() - 2);
+    Ok((Request::parsed(line, method_len, version, Headers::parsed(head)), facts))
 }
 
 /// Returns whether the target has one of the four forms of RFC 9112, section 3.2. User information

@@ -3,8 +3,7 @@
 //! Invariants: no byte is looked at twice. What is found, and the first error, depend only on the
 //! bytes. Every line ends in CRLF, and CR and LF occur nowhere else.
 
-use crate::http::error::HttpError;
-use memchr::memchr2;
+use crate::http::{error::HttpError, find::find_line_end};
 
 /// The limits of a head or of trailers.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +44,7 @@ impl HeadScanner {
     /// A line ending other than CRLF, or a limit that is exceeded.
     pub(in crate::http) fn scan(&mut self, input: &[u8], limits: &HeadLimits) -> Result<Scan, HttpError> {
         loop {
-            let found = memchr2(b'\r', b'\n', &input[self.scanned..]).map(|at| self.scanned + at);
+            let found = find_line_end(&input[self.scanned..]).map(|at| self.scanned + at);
             let end = found.unwrap_or(input.len());
             self.check_length(end, limits)?;
             let Some(at) = found else {

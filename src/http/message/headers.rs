@@ -1,8 +1,10 @@
 //! Header fields: parsed from a message, or built for one.
 
-use crate::http::syntax::{is_field_value, is_token, list, trim};
+use crate::http::{
+    find::find,
+    syntax::{is_field_value, is_token, list, trim},
+};
 use bytes::Bytes;
-use memchr::memchr;
 use std::{borrow::Cow, fmt};
 
 /// The header fields of a message, in their order. A name may occur several times.
@@ -206,9 +208,12 @@ impl<'a> Iterator for Fields<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let colon = memchr(b':', self.rest)?;
+        if self.rest.is_empty() {
+            return None;
+        }
+        let colon = find(b':', self.rest)?;
         let (name, rest) = self.rest.split_at(colon);
-        let end = memchr(b'\r', rest)?;
+        let end = find(b'\r', rest)?;
         self.rest = rest.get(end + 2..).unwrap_or_default();
         Some((name, trim(&rest[1..end])))
     }

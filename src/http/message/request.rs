@@ -131,6 +131,12 @@ impl Request {
         self.text(0, usize::from(self.method_len))
     }
 
+    /// Returns the method without a check that it is text.
+    #[inline]
+    pub(in crate::http) fn method_bytes(&self) -> &[u8] {
+        &self.line[..usize::from(self.method_len)]
+    }
+
     /// Returns the target as the client has sent it: `/path?query`, `http://host/path`,
     /// `host:port` for CONNECT, or `*`. Percent-encoding is not decoded.
     pub fn target(&self) -> &str {

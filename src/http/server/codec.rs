@@ -73,7 +73,7 @@ impl ServerCodec {
                     lines: self.settings.headers + 1,
                 };
                 let Scan::Complete(len) = scanner.scan(input, &limits)? else { return Ok(None) };
-                let (mut request, facts) = parse_request(&input.split_to(len))?;
+                let (mut request, facts) = parse_request(input.split_to(len))?;
                 let framing = request_framing(&request, &facts)?;
                 let body = match framing {
                     Framing::None | Framing::UntilClose => Body::Empty,

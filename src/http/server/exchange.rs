@@ -88,7 +88,7 @@ impl Exchange {
         Exchange {
             id: Some(id),
             input: if body.is_streamed() { Input::Body } else { Input::EndDue },
-            kind: RequestKind::of(request.method()),
+            kind: RequestKind::of(request.method_bytes()),
             version: request.version(),
             keep_alive: request.is_keep_alive(),
             expects_continue: request.expects_continue(),
