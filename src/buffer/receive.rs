@@ -99,7 +99,7 @@ impl ReceiveBuffers {
     }
 
     /// Takes the memory back after the data was decoded and dropped.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn give_back(&mut self) {
         let Some(lent) = self.lent.take() else { return };
         if lent.is_unique() {

@@ -95,12 +95,7 @@ impl<T: Transport> ChannelDriver<T> {
     #[inline(always)]
     pub(crate) fn handle_ready(&mut self, io: &mut LoopIo, ready: Ready) -> Next {
         const UNUSUAL: Ready = Ready::READ_CLOSED.with(Ready::ERROR).with(Ready::PRIORITY);
-        let state = &self.core.state;
-        if ready.is_readable()
-            && !ready.has(UNUSUAL)
-            && state.status.reads_at_once()
-            && !state.extras.are_used()
-        {
+        if ready.is_readable() && !ready.has(UNUSUAL) && self.core.state.status.reads_at_once() {
             return self.read_new(io);
         }
         self.handle_in_full(io, ready)

@@ -56,19 +56,25 @@ impl<T: Transport> ChannelDriver<T> {
         self.finish_burst(io, in_full, incomplete)
     }
 
-    /// Reads a burst, for an event in the usual case: bytes have arrived for an open channel without
-    /// extras, which has nothing else to do.
+    /// Reads a burst, for an event in the usual case: bytes have arrived for an open channel, which
+    /// has nothing else to do.
     // Inlined into the handling of an event, which is the hot path.
     #[inline(always)]
     pub(super) fn read_new(&mut self, io: &mut LoopIo) -> Next {
         let Some(transport) = &mut self.transport else { return Next::Stay };
         let (core, in_full) = (&mut self.core, io.has_room());
         let size = core.state.config.read_size;
-        let incomplete = match fill::read_once(core, transport, io, size) {
+        let read = if core.state.extras.are_used() {
+            read_with_extras(core, transport, io, size)
+        } else {
+            fill::read_once(core, transport, io, size)
+        };
+        let incomplete = match read {
             // Usually there is one read.
             Read::Bytes { last: true, completed } if !core.state.status.has(Pending::UNDECODED) => !completed,
             read => Burst::new(true, true).read_behind(read, core, transport, io),
         };
+        core.state.give_allowance_back(Direction::Read);
         self.finish_burst(io, in_full, incomplete)
     }
 

@@ -48,6 +48,7 @@ pub(super) fn write<T: Transport>(core: &ChannelCore, transport: &mut T, most: u
 }
 
 /// Records that the transport has accepted `n` sealed bytes.
+#[inline(always)]
 pub(super) fn written(core: &mut ChannelCore, services: &mut LoopServices, metrics: &Metrics, n: usize) {
     metrics.bytes_written.add(n as u64);
     core.handle_sealed_written(services, n);

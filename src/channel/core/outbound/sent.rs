@@ -24,6 +24,7 @@ impl ChannelCore {
     }
 
     /// Records that the transport has accepted `n` bytes that filters have sealed.
+    #[inline(always)]
     pub(in crate::channel) fn handle_sealed_written(&mut self, services: &mut LoopServices, n: usize) {
         let state = &mut self.state;
         state.log_sealed(n);
