@@ -63,14 +63,18 @@ impl<T: Terminator> Terminated<T> {
 
     #[inline]
     pub(super) fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
-        loop {
-            let from = self.scanned.min(input.len());
-            let Some(found) = self.terminator.find(input, from) else { return self.wait(input) };
-            // Nothing is returned at the end of a message that was reported before.
-            if let Some(message) = self.take(input, found)? {
-                return Ok(Some(message));
-            }
+        let from = self.scanned.min(input.len());
+        let Some(found) = self.terminator.find(input, from) else { return self.wait(input) };
+        self.scanned = 0;
+        if self.dropped.is_some() || found.start > self.max_len {
+            return self.end_too_long(input, found);
         }
+        if self.keep {
+            return Ok(Some(input.split_to(found.end)));
+        }
+        let message = input.split_to(found.start);
+        input.advance(found.end - found.start);
+        Ok(Some(message))
     }
 
     /// Decodes the remaining messages at the end of the stream. One without a terminator is
@@ -94,25 +98,16 @@ impl<T: Terminator> Terminated<T> {
         }
     }
 
-    /// Takes the message off whose terminator was found.
-    #[inline]
-    fn take(&mut self, input: &mut Bytes, found: Match) -> Result<Option<Bytes>> {
-        self.scanned = 0;
-        if let Some(dropped) = self.dropped.take() {
-            input.advance(found.end);
-            let reported = self.fail_fast;
-            return if reported { Ok(None) } else { Err(self.too_long(dropped + found.start as u64)) };
+    /// Drops a message that is too long, whose terminator was found. Decodes the next one if the
+    /// error was reported before.
+    #[cold]
+    fn end_too_long(&mut self, input: &mut Bytes, found: Match) -> Result<Option<Bytes>> {
+        input.advance(found.end);
+        let dropped = self.dropped.take();
+        if dropped.is_some() && self.fail_fast {
+            return self.decode(input);
         }
-        if found.start > self.max_len {
-            input.advance(found.end);
-            return Err(self.too_long(found.start as u64));
-        }
-        if self.keep {
-            return Ok(Some(input.split_to(found.end)));
-        }
-        let message = input.split_to(found.start);
-        input.advance(found.end - found.start);
-        Ok(Some(message))
+        Err(self.too_long(dropped.unwrap_or(0) + found.start as u64))
     }
 
     /// Waits for more input, and drops the bytes of a message that is too long.
