@@ -87,7 +87,7 @@ impl Stopwatch {
     }
 
     /// Records a clock reading: the current span ends and `next` begins.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lap(&mut self, now: u64, next: Span, metrics: &Metrics) {
         let took = now - self.last;
         match self.span {

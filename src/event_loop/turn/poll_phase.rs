@@ -209,7 +209,9 @@ impl Turn {
         };
         counter.add(1);
         match cause {
-            WakeCause::Io | WakeCause::Deadline | WakeCause::Interrupted => self.spin.worked(),
+            WakeCause::Deadline | WakeCause::Interrupted => self.spin.worked(),
+            // Counts as work once the source is handled.
+            WakeCause::Io => {}
             // Neither cause shows whether the loop spins.
             WakeCause::Waker | WakeCause::NotAsleep => {}
             WakeCause::Premature => {
