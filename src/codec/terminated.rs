@@ -63,18 +63,23 @@ impl<T: Terminator> Terminated<T> {
 
     #[inline]
     pub(super) fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
-        let from = self.scanned.min(input.len());
-        let Some(found) = self.terminator.find(input, from) else { return self.wait(input) };
-        self.scanned = 0;
-        if self.dropped.is_some() || found.start > self.max_len {
-            return self.end_too_long(input, found);
+        loop {
+            let from = self.scanned.min(input.len());
+            let Some(found) = self.terminator.find(input, from) else { return self.wait(input) };
+            self.scanned = 0;
+            if self.dropped.is_some() || found.start > self.max_len {
+                match self.end_too_long(input, found) {
+                    Some(error) => return Err(error),
+                    None => continue,
+                }
+            }
+            if self.keep {
+                return Ok(Some(input.split_to(found.end)));
+            }
+            let message = input.split_to(found.start);
+            input.advance(found.end - found.start);
+            return Ok(Some(message));
         }
-        if self.keep {
-            return Ok(Some(input.split_to(found.end)));
-        }
-        let message = input.split_to(found.start);
-        input.advance(found.end - found.start);
-        Ok(Some(message))
     }
 
     /// Decodes the remaining messages at the end of the stream. One without a terminator is
@@ -98,16 +103,14 @@ impl<T: Terminator> Terminated<T> {
         }
     }
 
-    /// Drops a message that is too long, whose terminator was found. Decodes the next one if the
-    /// error was reported before.
+    /// Drops a message that is too long, whose terminator was found. Returns its error, unless that
+    /// was reported before.
     #[cold]
-    fn end_too_long(&mut self, input: &mut Bytes, found: Match) -> Result<Option<Bytes>> {
-        input.advance(found.end);
+    fn end_too_long(&mut self, input: &mut Bytes, found: Match) -> Option<Error> {
+        *input = input.slice(found.end..);
         let dropped = self.dropped.take();
-        if dropped.is_some() && self.fail_fast {
-            return self.decode(input);
-        }
-        Err(self.too_long(dropped.unwrap_or(0) + found.start as u64))
+        let is_reported = dropped.is_some() && self.fail_fast;
+        (!is_reported).then(|| self.too_long(dropped.unwrap_or(0) + found.start as u64))
     }
 
     /// Waits for more input, and drops the bytes of a message that is too long.
@@ -117,7 +120,7 @@ impl<T: Terminator> Terminated<T> {
             self.scanned = input.len();
             return Ok(None);
         }
-        input.advance(certain);
+        *input = input.slice(certain..);
         self.scanned = input.len();
         let first = self.dropped.is_none();
         *self.dropped.get_or_insert(0) += certain as u64;
