@@ -84,8 +84,8 @@ pub(super) fn fill(transport: &mut impl Transport, metrics: &Metrics, room: &mut
     }
 }
 
-/// Accounts for a read of the last `n` bytes of `data`, which may have been cut because the room was
-/// `full`. Returns whether they are the last ones for now.
+/// Accounts for a read of the last `n` bytes of `data`, which may have been cut because the room
+/// was `full`. Returns whether they are the last ones for now.
 #[inline]
 pub(super) fn note_bytes(core: &mut ChannelCore, io: &mut LoopIo, data: &[u8], n: usize, full: bool) -> bool {
     // A short read has emptied the transport, unless it ended at urgent data. Later bytes cause
