@@ -37,6 +37,18 @@ pub trait Spawn: Send + Sync + 'static {
     /// Why the executor does not accept the future, for example [`Error::ShutDown`]. The executor
     /// drops the future, and [`Context::spawn`](crate::Context::spawn) fails with this error.
     fn spawn(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) -> Result;
+
+    /// Calls `poll` on the calling thread, in the context that futures of this executor need, and
+    /// returns `true`. Returns `false` without calling it if the executor does not support this,
+    /// which is the default.
+    ///
+    /// Called on event loops. `poll` polls a future that may never be spawned, so that a future
+    /// which is ready at once needs no other thread: the feature `tower` does that. An executor
+    /// whose futures need no context calls `poll` and returns `true`.
+    fn poll_here(&self, poll: &mut dyn FnMut()) -> bool {
+        let _ = poll;
+        false
+    }
 }
 
 /// A runtime that has shut down drops the future instead of refusing it.
@@ -46,6 +58,12 @@ impl Spawn for tokio::runtime::Handle {
         // A dropped join handle detaches its task.
         drop(tokio::runtime::Handle::spawn(self, future));
         Ok(())
+    }
+
+    fn poll_here(&self, poll: &mut dyn FnMut()) -> bool {
+        let _context = self.enter();
+        poll();
+        true
     }
 }
 
@@ -62,9 +80,9 @@ impl Executor {
     ///
     /// # Errors
     /// [`Error::Setting`] if there is none.
-    pub(crate) fn get(&self) -> Result<Arc<dyn Spawn>> {
+    pub(crate) fn get(&self) -> Result<&Arc<dyn Spawn>> {
         let needed = "set with `EventLoopGroup::builder().executor(..)` for `Context::spawn`";
-        self.0.clone().ok_or_else(|| Error::setting("executor", "none", needed))
+        self.0.as_ref().ok_or_else(|| Error::setting("executor", "none", needed))
     }
 }
 

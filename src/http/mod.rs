@@ -37,5 +37,7 @@ pub use content::{Aggregate, Event, StaticBody};
 pub use error::HttpError;
 pub use message::{Body, Headers, Message, Part, Request, RequestId, Response, StatusCode, Version};
 pub use server::HttpServer;
+#[cfg(feature = "tower")]
+pub(crate) use head::forbidden_trailer;
 pub use settings::HttpSettings;
 pub use stale_response::StaleResponse;

@@ -96,7 +96,7 @@ pub(in crate::http) fn parse_trailers(lines: &Bytes) -> Result<Headers, HttpErro
 ///
 /// Fields that describe the message, or choose its recipient, are too late behind the body. A
 /// program that merges trailers into the headers would be deceived by them.
-pub(in crate::http) fn forbidden_trailer(trailers: &Headers) -> Option<&'static str> {
+pub(crate) fn forbidden_trailer(trailers: &Headers) -> Option<&'static str> {
     const FORBIDDEN: [&str; 8] = [
         "content-length",
         "transfer-encoding",

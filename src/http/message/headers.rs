@@ -57,6 +57,27 @@ impl Headers {
         Headers { lines: Lines::Shared(lines), invalid: None }
     }
 
+    /// Returns fields whose lines were built from checked names and values.
+    #[cfg(feature = "http-types")]
+    pub(super) fn built(lines: Vec<u8>) -> Self {
+        Headers { lines: Lines::Built(lines), invalid: None }
+    }
+
+    /// Returns the number of lines, which is at least that of the fields.
+    #[cfg(feature = "http-types")]
+    pub(super) fn line_count(&self) -> usize {
+        memchr::memchr_iter(b'\n', self.lines()).count()
+    }
+
+    /// Returns a part of the fields without a copy, if they are shared.
+    #[cfg(feature = "http-types")]
+    pub(super) fn shared_slice(&self, part: &[u8]) -> Option<Bytes> {
+        match &self.lines {
+            Lines::Shared(lines) => Some(lines.slice_ref(part)),
+            Lines::Built(_) => None,
+        }
+    }
+
     /// Makes clones cheap: they share the fields until they are changed. Use this for fields that
     /// many messages have.
     pub fn shared(mut self) -> Self {

@@ -143,6 +143,12 @@ impl Request {
         self.text(usize::from(self.method_len) + 1, self.line.len())
     }
 
+    /// Returns the target without a copy.
+    #[cfg(feature = "http-types")]
+    pub(super) fn target_bytes(&self) -> Bytes {
+        self.line.slice(usize::from(self.method_len) + 1..)
+    }
+
     fn text(&self, from: usize, to: usize) -> &str {
         self.line.get(from..to).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
     }

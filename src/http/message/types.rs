@@ -4,9 +4,15 @@ use super::{
     body::Body, headers::Headers, part::Message, request::Request, response::Response,
     status_code::StatusCode, version::Version,
 };
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    http::syntax::trim,
+};
 use bytes::Bytes;
-use http_types::{HeaderMap, HeaderName, HeaderValue};
+use http_types::{
+    HeaderMap, HeaderName, HeaderValue, Uri,
+    header::{CONTENT_LENGTH, TRANSFER_ENCODING},
+};
 
 impl From<Version> for http_types::Version {
     fn from(version: Version) -> Self {
@@ -30,7 +36,8 @@ impl From<http_types::StatusCode> for StatusCode {
     }
 }
 
-/// Copies the fields.
+/// Copies the fields. Values of fields that were parsed or [shared](Headers::shared) share their
+/// memory.
 ///
 /// # Errors
 /// A field that the crate `http` does not accept.
@@ -38,12 +45,14 @@ impl TryFrom<&Headers> for HeaderMap {
     type Error = Error;
 
     fn try_from(headers: &Headers) -> Result<Self> {
-        let mut map = HeaderMap::new();
-        for (name, value) in headers.iter() {
-            map.append(
-                HeaderName::from_bytes(name.as_bytes()).map_err(Error::other)?,
-                HeaderValue::from_bytes(value).map_err(Error::other)?,
-            );
+        let mut map = HeaderMap::with_capacity(headers.line_count());
+        for (name, value) in headers.fields() {
+            let name = HeaderName::from_bytes(name).map_err(Error::other)?;
+            let value = match headers.shared_slice(value) {
+                Some(shared) => HeaderValue::from_maybe_shared(shared),
+                None => HeaderValue::from_bytes(value),
+            };
+            map.append(name, value.map_err(Error::other)?);
         }
         Ok(map)
     }
@@ -52,13 +61,17 @@ impl TryFrom<&Headers> for HeaderMap {
 impl From<&HeaderMap> for Headers {
     /// Copies the fields, except for those that describe the body: see [`Body`].
     fn from(map: &HeaderMap) -> Self {
-        let mut headers = Headers::new();
-        for (name, value) in map {
-            if !matches!(name.as_str(), "content-length" | "transfer-encoding") {
-                headers.add(name, value);
+        let describes_body = |name: &HeaderName| *name == CONTENT_LENGTH || *name == TRANSFER_ENCODING;
+        let fields = || map.iter().filter(|(name, _)| !describes_body(name));
+        // The map has checked the fields, except for spaces around a value.
+        let length = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + 4;
+        let mut lines = Vec::with_capacity(fields().map(length).sum());
+        for (name, value) in fields() {
+            for part in [name.as_str().as_bytes(), b": ", trim(value.as_bytes()), b"\r\n"] {
+                lines.extend_from_slice(part);
             }
         }
-        headers
+        Headers::built(lines)
     }
 }
 
@@ -77,7 +90,7 @@ fn take_close(headers: &mut Headers) -> bool {
     true
 }
 
-/// Copies the head; the body stays behind.
+/// Converts the head, sharing its memory where possible; the body stays behind.
 ///
 /// # Errors
 /// A target or a header that the crate `http` does not accept.
@@ -85,12 +98,10 @@ impl TryFrom<&Request> for http_types::Request<()> {
     type Error = Error;
 
     fn try_from(request: &Request) -> Result<Self> {
-        let mut converted = http_types::Request::builder()
-            .method(request.method())
-            .uri(request.target())
-            .version(request.version().into())
-            .body(())
-            .map_err(Error::other)?;
+        let mut converted = http_types::Request::new(());
+        *converted.method_mut() = request.method().parse().map_err(Error::other)?;
+        *converted.uri_mut() = Uri::from_maybe_shared(request.target_bytes()).map_err(Error::other)?;
+        *converted.version_mut() = request.version().into();
         *converted.headers_mut() = request.headers().try_into()?;
         let closes = !request.is_keep_alive() && request.version() == Version::Http11;
         if closes && !request.headers().has_token("connection", "close") {

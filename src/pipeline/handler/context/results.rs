@@ -140,7 +140,7 @@ impl<H: Handler> Context<'_, H> {
         F: Future<Output: Send> + Send + 'static,
     {
         let executor = match self.services.executor.get() {
-            Ok(executor) => executor,
+            Ok(executor) => executor.clone(),
             Err(reason) => return Err(SendError::new(future, reason)),
         };
         let (completer, completion) = self.completer();
@@ -159,6 +159,16 @@ impl<H: Handler> Context<'_, H> {
             // dropped.
             None => Ok(key),
         }
+    }
+
+    /// Calls `poll` here, in the context of the group's executor. Returns whether the executor
+    /// supports that.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] if the group has no executor.
+    #[cfg(feature = "tower")]
+    pub(crate) fn poll_here(&self, poll: &mut dyn FnMut()) -> Result<bool> {
+        Ok(self.services.executor.get()?.poll_here(poll))
     }
 
     /// Runs `then` with this handler and the result of `completion`, on this loop.

@@ -1,0 +1,128 @@
+//! The application: an ordinary `Router` of axum.
+
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::{Path, Query, Request},
+    http::{HeaderName, HeaderValue, StatusCode},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::{get, post, put},
+};
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use serde::{Deserialize, Serialize};
+use std::{convert::Infallible, net::SocketAddr, time::Duration};
+use tower_http::{set_header::SetResponseHeaderLayer, timeout::TimeoutLayer};
+
+/// The time limit of a request until its response begins.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The address of the client, as an extension that middleware adds.
+#[derive(Clone, Copy)]
+pub struct ClientAddress(pub SocketAddr);
+
+/// Returns the application.
+pub fn router() -> Router {
+    Router::new()
+        .route("/", get(async || "Hello, world!\n"))
+        .route("/hello/{name}", get(hello))
+        .route("/search", get(search))
+        .route("/sum", post(sum))
+        .route("/count/{to}", get(count))
+        .route("/upper", post(upper))
+        .route("/length", put(length))
+        .route("/slow", get(slow))
+        .route("/me", get(me))
+        .route("/panic", get(fail))
+        .layer(middleware::from_fn(client_address))
+        .layer(TimeoutLayer::with_status_code(StatusCode::SERVICE_UNAVAILABLE, PATIENCE))
+        .layer(SetResponseHeaderLayer::overriding(
+            HeaderName::from_static("x-served-by"),
+            HeaderValue::from_static("axum"),
+        ))
+}
+
+/// A path parameter.
+async fn hello(Path(name): Path<String>) -> String {
+    format!("Hello, {name}!\n")
+}
+
+#[derive(Deserialize)]
+struct Search {
+    q: String,
+    #[serde(default)]
+    page: u32,
+}
+
+/// The parameters of a query.
+async fn search(Query(search): Query<Search>) -> String {
+    format!("page {} of {}\n", search.page, search.q)
+}
+
+#[derive(Serialize)]
+struct Sum {
+    count: usize,
+    sum: i64,
+}
+
+/// JSON in both directions.
+async fn sum(Json(numbers): Json<Vec<i64>>) -> Json<Sum> {
+    Json(Sum { count: numbers.len(), sum: numbers.iter().sum() })
+}
+
+/// A body that is produced while it is sent.
+async fn count(Path(to): Path<u64>) -> Body {
+    Body::from_stream(stream::iter(1..=to).then(async |number| {
+        if number % 1000 == 0 {
+            tokio::task::yield_now().await;
+        }
+        Ok::<_, Infallible>(format!("{number}\n"))
+    }))
+}
+
+/// Bodies that stream in both directions.
+async fn upper(body: Body) -> Body {
+    let upper = |chunk: Result<Bytes, axum::Error>| chunk.map(|bytes| bytes.to_ascii_uppercase());
+    Body::from_stream(body.into_data_stream().map(upper))
+}
+
+/// A body that is read as it arrives.
+async fn length(body: Body) -> Result<String, StatusCode> {
+    let mut chunks = body.into_data_stream();
+    let mut length = 0;
+    while let Some(chunk) = chunks.next().await {
+        length += chunk.map_err(|_| StatusCode::BAD_REQUEST)?.len();
+    }
+    Ok(format!("{length}\n"))
+}
+
+/// A response that waits for a timer of tokio.
+async fn slow() -> &'static str {
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    "slow\n"
+}
+
+/// An extension of the request.
+async fn me(request: Request) -> String {
+    match request.extensions().get::<ClientAddress>() {
+        Some(ClientAddress(address)) => format!("{}\n", address.ip()),
+        None => "unknown\n".to_owned(),
+    }
+}
+
+async fn fail() -> Response {
+    if true {
+        panic!("on purpose");
+    }
+    StatusCode::OK.into_response()
+}
+
+/// Takes the address from the type of netwheel, so that the handlers do not depend on the server.
+async fn client_address(mut request: Request, next: Next) -> Response {
+    let address = request.extensions().get::<netwheel::Peer>().and_then(netwheel::Peer::address);
+    if let Some(address) = address {
+        request.extensions_mut().insert(ClientAddress(address));
+    }
+    next.run(request).await
+}

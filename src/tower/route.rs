@@ -1,0 +1,16 @@
+//! `Route`: who answers a request.
+
+use crate::{ChannelContext, Result, http::{Part, Request, Response}};
+
+/// The result of [`TowerServer::route`](super::TowerServer::route): who answers a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Route {
+    /// The service gets the request.
+    Service,
+    /// The closure has answered the request, or will. The body of the request is dropped.
+    Answered,
+}
+
+/// The closure that sees each request before the service.
+pub(super) type RouteFn =
+    dyn Fn(&mut ChannelContext<'_, Part<Response>>, &Request) -> Result<Route> + Send + Sync;
