@@ -33,6 +33,7 @@ pub fn router() -> Router {
         .route("/upper", post(upper))
         .route("/length", put(length))
         .route("/slow", get(slow))
+        .route("/handoff", get(handoff))
         .route("/me", get(me))
         .route("/panic", get(fail))
         .layer(middleware::from_fn(client_address))
@@ -101,6 +102,11 @@ async fn length(body: Body) -> Result<String, StatusCode> {
 async fn slow() -> &'static str {
     tokio::time::sleep(Duration::from_millis(50)).await;
     "slow\n"
+}
+
+/// The result of another task, as from a pool of connections to a database.
+async fn handoff() -> Result<&'static str, StatusCode> {
+    tokio::spawn(async { "done\n" }).await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 /// An extension of the request.

@@ -26,13 +26,13 @@ struct Options {
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     let (stop, stopped) = mpsc::channel();
-    ctrlc::set_handler(move || drop(stop.send(())))?;
+    ctrlc::set_handler(move || stop.send(()).unwrap_or_default())?;
     let runtime = tokio::runtime::Runtime::new()?;
     let group = EventLoopGroup::builder().executor(runtime.handle().clone()).build()?;
     let server = site::serve(&group, app::router(), options.listen)?;
     println!("listening on http://{}", server.local_address());
     stopped.recv()?;
-    server.close();
+    server.close().detach();
     group.shutdown(ShutdownOptions::default()).wait()?;
     Ok(())
 }

@@ -5,6 +5,8 @@
 mod support;
 
 mod dropped_waits;
+#[cfg(feature = "tower")]
+mod tower;
 
 use bytes::Bytes;
 use netwheel::{
