@@ -42,9 +42,9 @@ pub trait Spawn: Send + Sync + 'static {
     /// returns `true`. Returns `false` without calling it if the executor does not support this,
     /// which is the default.
     ///
-    /// Called on event loops. `poll` polls a future that may never be spawned, so that a future
-    /// which is ready at once needs no other thread: the feature `tower` does that. An executor
-    /// whose futures need no context calls `poll` and returns `true`.
+    /// Called on event loops. The feature `tower` polls each future this way first, and spawns it
+    /// only if it is pending. An executor whose futures do not depend on a context calls `poll` and
+    /// returns `true`.
     fn poll_here(&self, poll: &mut dyn FnMut()) -> bool {
         let _ = poll;
         false

@@ -40,37 +40,7 @@
 //! A handler is created, called and dropped on the loop of its channel. It therefore needs neither
 //! locks nor `Send`, and it must not block: see [`Context::offload`] and [`Context::spawn`].
 //!
-<<<<<<< HEAD
 #![doc = include_str!("../docs/features.md")]
-=======
-//! # Features
-//!
-//! All features are off by default, and only add items.
-//!
-//! - `deflate`: the extension permessage-deflate of `websocket`, with zlib-rs.
-//! - `durable`: the module `durable`, timers that survive the program, in SQLite by default. Its
-//!   build needs a C compiler.
-//! - `durable-postgres`: `durable::PostgresStore`, which keeps timers in PostgreSQL for several
-//!   nodes. Its client is the crate postgres 0.19.
-//! - `http`: the module `http`, HTTP/1.1 servers and clients. Heads are parsed by httparse.
-//! - `http-types`: conversions between the messages of `http` and the types of the crate http 1.
-//! - `json`: the stage `Json` in [`stage`], which converts messages with serde_json.
-//! - `prometheus`: the module `prometheus`, which exports metrics in the text format of Prometheus.
-//!   It implements a trait of prometheus-client 0.25.
-//! - `protobuf`: the stage `Protobuf` in [`stage`], which converts messages with prost 0.14.
-//! - `simulation`: for tests, the modules `testing::simulation`, which runs whole programs on
-//!   simulated machines, and `testing::redis`, a simulated Redis.
-//! - `tls`: the module `tls`, TLS 1.2 and 1.3 for servers and clients. It uses rustls 0.23 with the
-//!   cryptography of ring.
-//! - `tls-aws-lc`: like `tls`, with the cryptography of aws-lc-rs. This adds the post-quantum key
-//!   exchange X25519MLKEM768. Building aws-lc-rs needs a C compiler and takes minutes.
-//! - `tokio`: `tokio::runtime::Handle` implements [`Spawn`](executor::Spawn), so that handlers can
-//!   run futures on a tokio runtime.
-//! - `tower`: the module `tower`, which serves an axum `Router` or any other service of tower.
-//!   Services implement a trait of tower-service 0.3.
-//! - `websocket`: the module `websocket`, WebSocket servers and clients.
-
->>>>>>> 3b083d16 (Feature tower: an HTTP server that runs services, such as the router of axum)
 // Shows the required feature beside each item on docs.rs, which sets `docsrs` and uses nightly.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Not `forbid`, for the sake of one small module that says why it needs it: `sync::task_cell`.

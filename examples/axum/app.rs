@@ -1,11 +1,10 @@
-//! The application: an ordinary `Router` of axum.
+//! The application: an ordinary `Router` of axum, which does not know its server.
 
 use axum::{
     Json, Router,
     body::Body,
-    extract::{Path, Query, Request},
+    extract::{ConnectInfo, Path, Query},
     http::{HeaderName, HeaderValue, StatusCode},
-    middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{get, post, put},
 };
@@ -17,10 +16,6 @@ use tower_http::{set_header::SetResponseHeaderLayer, timeout::TimeoutLayer};
 
 /// The time limit of a request until its response begins.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// The address of the client, as an extension that middleware adds.
-#[derive(Clone, Copy)]
-pub struct ClientAddress(pub SocketAddr);
 
 /// Returns the application.
 pub fn router() -> Router {
@@ -36,7 +31,6 @@ pub fn router() -> Router {
         .route("/handoff", get(handoff))
         .route("/me", get(me))
         .route("/panic", get(fail))
-        .layer(middleware::from_fn(client_address))
         .layer(TimeoutLayer::with_status_code(StatusCode::SERVICE_UNAVAILABLE, PATIENCE))
         .layer(SetResponseHeaderLayer::overriding(
             HeaderName::from_static("x-served-by"),
@@ -109,12 +103,9 @@ async fn handoff() -> Result<&'static str, StatusCode> {
     tokio::spawn(async { "done\n" }).await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// An extension of the request.
-async fn me(request: Request) -> String {
-    match request.extensions().get::<ClientAddress>() {
-        Some(ClientAddress(address)) => format!("{}\n", address.ip()),
-        None => "unknown\n".to_owned(),
-    }
+/// The address of the client, which the server provides.
+async fn me(ConnectInfo(address): ConnectInfo<SocketAddr>) -> String {
+    format!("{}\n", address.ip())
 }
 
 async fn fail() -> Response {
@@ -122,13 +113,4 @@ async fn fail() -> Response {
         panic!("on purpose");
     }
     StatusCode::OK.into_response()
-}
-
-/// Takes the address from the type of netwheel, so that the handlers do not depend on the server.
-async fn client_address(mut request: Request, next: Next) -> Response {
-    let address = request.extensions().get::<netwheel::Peer>().and_then(netwheel::Peer::address);
-    if let Some(address) = address {
-        request.extensions_mut().insert(ClientAddress(address));
-    }
-    next.run(request).await
 }

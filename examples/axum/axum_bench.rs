@@ -190,7 +190,8 @@ fn serve(kind: ServerKind) -> Result<(), BoxError> {
         ServerKind::Hyper => {
             let listener = runtime.block_on(tokio::net::TcpListener::bind(local))?;
             let address = listener.local_addr()?;
-            runtime.spawn(async move { axum::serve(listener, app::router()).await });
+            let app = app::router().into_make_service_with_connect_info::<SocketAddr>();
+            runtime.spawn(async move { axum::serve(listener, app).await });
             report(&address.to_string())
         }
     }

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! cargo run --release --manifest-path examples/axum/Cargo.toml --bin axum_server
-//! curl http://127.0.0.1:7012/hello/Ada
-//! curl --json '[1, 2, 3]' http://127.0.0.1:7012/sum
-//! curl --no-buffer http://127.0.0.1:7012/count/100000
+//! curl http://127.0.0.1:7013/hello/Ada
+//! curl --json '[1, 2, 3]' http://127.0.0.1:7013/sum
+//! curl --no-buffer http://127.0.0.1:7013/count/100000
 //! ```
 //!
 //! The path `/ws` is a WebSocket that echoes. Ctrl-C stops the server: responses in progress are
@@ -19,7 +19,7 @@ use std::{error::Error, net::SocketAddr, sync::mpsc};
 #[derive(Parser)]
 struct Options {
     /// Address to listen on; port 0 selects a free port.
-    #[arg(long, default_value = "127.0.0.1:7012")]
+    #[arg(long, default_value = "127.0.0.1:7013")]
     listen: SocketAddr,
 }
 

@@ -1,7 +1,6 @@
 //! An axum application that netwheel serves, with a WebSocket path beside it.
 //!
-//! - [`app`] is the application. It does not know netwheel, except for the type that has the
-//!   client's address.
+//! - [`app`] is the application, which does not know its server.
 //! - [`site`] serves it.
 
 pub mod app;

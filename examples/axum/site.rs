@@ -1,13 +1,18 @@
 //! The server: netwheel's loops run the application, and have a WebSocket path of their own.
 
-use axum::Router;
+use axum::{
+    Router,
+    extract::{ConnectInfo, Request},
+};
 use netwheel::{
+    Peer,
     http::HttpServer,
     prelude::*,
     tower::{Route, TowerServer},
     websocket::{Message, WebSocketServer},
 };
 use std::net::SocketAddr;
+use tower::util::MapRequestLayer;
 
 /// Echoes messages.
 struct Echo;
@@ -24,10 +29,18 @@ impl Handler for Echo {
     }
 }
 
+/// Provides the extractor `ConnectInfo`.
+fn with_connect_info(mut request: Request) -> Request {
+    if let Some(address) = request.extensions().get().and_then(Peer::address) {
+        request.extensions_mut().insert(ConnectInfo(address));
+    }
+    request
+}
+
 /// Returns a server of the application: the path `/ws` is a WebSocket of netwheel.
 pub fn app(router: Router) -> TowerServer<Router> {
     let websocket = WebSocketServer::new();
-    TowerServer::new(router).route(move |ctx, request| {
+    TowerServer::new(router.layer(MapRequestLayer::new(with_connect_info))).route(move |ctx, request| {
         if request.path() != "/ws" {
             return Ok(Route::Service);
         }

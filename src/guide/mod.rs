@@ -22,6 +22,7 @@ chapters! {
     filters: "filters.md",
     tls: "tls.md",
     http: "http.md",
+    axum: "axum.md",
     websocket: "websocket.md",
     browser_chat: "browser-chat.md",
     timers: "timers.md",

@@ -35,9 +35,9 @@ mod tests;
 pub use client::{Call, HttpClient, NotSent};
 pub use content::{Aggregate, Event, StaticBody};
 pub use error::HttpError;
-pub use message::{Body, Headers, Message, Part, Request, RequestId, Response, StatusCode, Version};
-pub use server::HttpServer;
 #[cfg(feature = "tower")]
 pub(crate) use head::forbidden_trailer;
+pub use message::{Body, Headers, Message, Part, Request, RequestId, Response, StatusCode, Version};
+pub use server::HttpServer;
 pub use settings::HttpSettings;
 pub use stale_response::StaleResponse;

@@ -4,11 +4,7 @@
 //! is that of `ChannelOptions::inbound_mark`. Nothing of the program is called or dropped under the
 //! lock. Dropping the feed releases everything that is held.
 
-use crate::{
-    Error, Result,
-    channel::InputGuard,
-    sync::Locked,
-};
+use crate::{Error, Result, channel::InputGuard, sync::Locked};
 use bytes::Bytes;
 use http_types::HeaderMap;
 use std::{collections::VecDeque, sync::Arc, task::Waker};
@@ -48,7 +44,7 @@ pub(super) struct Unasked {
 }
 
 impl BodyFeed {
-    /// Returns the feed of a body with this length, if it is known, and what the body shares.
+    /// Returns the feed of a body, whose length may be known, and the state for the body.
     pub(super) fn new(length: Option<u64>) -> (Self, Arc<Locked<FeedState>>) {
         let shared = Arc::new(Locked::new(FeedState { left: length, ..FeedState::default() }));
         (BodyFeed(shared.clone()), shared)
@@ -92,7 +88,6 @@ impl BodyFeed {
             (state.waker.take(), ())
         }));
     }
-
 }
 
 /// Wakes the service, outside of the lock.

@@ -1,4 +1,4 @@
-//! `Remainder`: the rest of an call, on the executor.
+//! `Remainder`: the rest of a call, on the executor.
 
 use super::{HttpService, service_call::ServiceCall};
 use crate::{
@@ -10,7 +10,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// The rest of an call that was pending on the loop. Writes all parts but the last one through
+/// The rest of a call that was pending on the loop. Writes all parts but the last one through
 /// a handle of the channel, while that is writable. The last part is its output, so that the
 /// handler has the service again before the next request.
 pub(super) struct Remainder<S: HttpService> {

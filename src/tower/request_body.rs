@@ -84,9 +84,9 @@ impl Body for RequestBody {
         match &self.0 {
             Source::Empty => true,
             Source::Whole(_) => false,
-            Source::Stream(shared) => shared.read(|state| {
-                state.chunks.is_empty() && matches!(state.end, Some(BodyEnd::Complete))
-            }),
+            Source::Stream(shared) => {
+                shared.read(|state| state.chunks.is_empty() && matches!(state.end, Some(BodyEnd::Complete)))
+            }
         }
     }
 
@@ -101,7 +101,7 @@ impl Body for RequestBody {
     }
 }
 
-/// Takes the next frame. Returns what is to be dropped after the unlock as well.
+/// Takes the next frame. The second result is dropped after the unlock.
 fn poll_stream(
     state: &mut FeedState,
     cx: &Context<'_>,

@@ -1,4 +1,4 @@
-//! `RequestFacts`: what a response depends on.
+//! `RequestFacts`: the properties of a request that shape its response.
 
 use crate::{Error, Result, http::StatusCode};
 use http_types::{Method, Request, header::TE};
@@ -24,7 +24,7 @@ impl RequestFacts {
         }
     }
 
-    /// Returns whether a response with this status has no body, whatever the service returns.
+    /// Returns whether the body of a response with this status is dropped.
     pub(super) fn suppresses_body(self, status: StatusCode) -> bool {
         self.is_head || !status.allows_body() || status == StatusCode::RESET_CONTENT
     }

@@ -1,6 +1,9 @@
 //! `Route`: who answers a request.
 
-use crate::{ChannelContext, Result, http::{Part, Request, Response}};
+use crate::{
+    ChannelContext, Result,
+    http::{Part, Request, Response},
+};
 
 /// The result of [`TowerServer::route`](super::TowerServer::route): who answers a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,7 +1,7 @@
 //! `ServiceCall`: one request with its response, as a sequence of parts.
 //!
-//! Pure: polls the service, its future and its body, and returns what is to be written. The handler
-//! and the executor write it.
+//! Pure: polls the service, its future and its body, and returns the parts of the response. The
+//! handler and the executor write them.
 //!
 //! Invariants: a body is polled only when a part is asked for. After the last part or an error,
 //! nothing is polled any more.

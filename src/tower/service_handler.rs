@@ -1,14 +1,14 @@
 //! `ServiceHandler`: the handler of a connection whose requests go to a service.
 //!
-//! An call begins on the loop if the executor supports that. It is polled there as long as its
-//! parts are ready and the channel is writable; what is pending moves to the executor for good. The
-//! next request begins on the loop again.
+//! A call begins on the loop if the executor supports that. It is polled there while its parts are
+//! ready and the channel is writable. A call that is pending moves to the executor and stays there.
+//! The next request begins on the loop again.
 
 use super::{
     HttpService, RequestBody, Route,
     body_feed::{BodyFeed, Unasked},
-    service_call::ServiceCall,
     remainder::{Finished, Remainder},
+    service_call::ServiceCall,
     tower_server::ServiceSettings,
 };
 use crate::{
@@ -30,7 +30,7 @@ use std::{
 ///
 /// It belongs behind [`HttpServer::pipeline`](crate::http::HttpServer::pipeline).
 pub struct ServiceHandler<S: HttpService> {
-    /// `None` while an call has it.
+    /// `None` during a call.
     service: Option<S>,
     settings: Arc<ServiceSettings>,
     progress: Progress,
@@ -38,7 +38,7 @@ pub struct ServiceHandler<S: HttpService> {
     gathering: Option<Box<Gathering>>,
     /// The body of the current request, if parts of it are missing.
     feed: Option<BodyFeed>,
-    /// An call that continues when the channel is writable.
+    /// A call that continues when the channel is writable.
     call: Option<Pin<Box<ServiceCall<S>>>>,
     /// Reading is paused, because the service has dropped the body.
     pause: Option<InputGuard>,
@@ -201,7 +201,7 @@ impl<S: HttpService> ServiceHandler<S> {
         Ok(())
     }
 
-    /// Runs the rest of an call on the executor.
+    /// Runs the rest of a call on the executor.
     fn spawn(&mut self, ctx: &mut Ctx<'_, S>, call: Pin<Box<ServiceCall<S>>>) -> Result {
         let remainder = Remainder::new(call, ctx.channel());
         ctx.spawn(remainder, |me, ctx, result| {
@@ -218,7 +218,7 @@ impl<S: HttpService> ServiceHandler<S> {
         ctx.write(last)
     }
 
-    /// Drops what belongs to the current call.
+    /// Drops the state of the current call.
     fn end(&mut self) {
         self.progress = Progress::Idle;
         self.gathering = None;

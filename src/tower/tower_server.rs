@@ -75,8 +75,8 @@ use std::{
 ///   are not allowed there.
 /// - Bodies of responses to HEAD and with 204, 205 and 304 are not polled.
 /// - An error or panic of the service, or of a body before the head was written, is answered with
-///   500 and closes the connection. Later the connection is reset, so that the client can tell the
-///   response from a complete one. It is logged once, and counted in
+///   500 and closes the connection. Later the connection is reset, so the client sees that the
+///   response is incomplete. The error is logged once, and counted in
 ///   [`channel_errors`](crate::metrics::LoopMetrics::channel_errors).
 /// - Informational responses, and 2xx to CONNECT, are errors of the service. A service cannot take
 ///   the connection over: see [`route`](TowerServer::route).
@@ -112,9 +112,9 @@ impl<S: HttpService> TowerServer<S> {
     /// Sets whether a request is begun on the event loop. The default is `true`.
     ///
     /// The loop then polls the future and the body until one of them is pending, in the context of
-    /// the executor, and moves the rest of the exchange there. So a response that is ready at once
-    /// is sent without another thread. If the service computes for long, other connections of the
-    /// loop wait meanwhile: with `false`, everything runs on the threads of the executor.
+    /// the executor, and moves the rest of the exchange there. A response that is ready at once is
+    /// sent without a second thread. If the service computes for long, other connections of the
+    /// loop wait. With `false`, the executor polls everything on its own threads.
     ///
     /// Has no effect with executors that do not implement
     /// [`Spawn::poll_here`](crate::executor::Spawn::poll_here).

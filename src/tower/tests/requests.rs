@@ -37,10 +37,7 @@ async fn describe(request: Request<RequestBody>) -> Answer<http_body_util::Full<
 fn a_request_has_its_line_headers_and_body() {
     let mut site = Site::new(describe);
     let answer = site.ask("GET /a?b=c HTTP/1.1\r\nHost: x\r\nX-A: 1\r\n\r\n");
-    assert_eq!(
-        answer,
-        "HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\nGET /a?b=c Some(\"1\") Some(0)  "
-    );
+    assert_eq!(answer, "HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\nGET /a?b=c Some(\"1\") Some(0)  ");
     let answer = site.ask("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello");
     assert!(answer.ends_with("PUT / None Some(5) hello "), "{answer}");
     assert_eq!(site.executor.spawned(), 0, "both are ready on the loop");
@@ -159,7 +156,7 @@ fn a_service_that_does_not_read_pauses_the_client() {
     site.send(format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"));
     let chunk = vec![b'a'; 16 * 1024];
     let mut sent = 0;
-    // An embedded channel keeps what it is given, and reads it only if it wants to.
+    // An embedded channel keeps its input until it reads.
     while sent < length {
         site.channel.write_inbound(&chunk).unwrap();
         site.run();

@@ -225,9 +225,6 @@ fn the_service_may_end_the_connection() {
     let mut site = Site::new(async |_: Request<RequestBody>| -> Answer<Full<Bytes>> {
         Ok(Response::builder().header("connection", "close").body(full("bye"))?)
     });
-    assert_eq!(
-        site.ask(GET),
-        "HTTP/1.1 200 OK\r\nconnection: close\r\nContent-Length: 3\r\n\r\nbye"
-    );
+    assert_eq!(site.ask(GET), "HTTP/1.1 200 OK\r\nconnection: close\r\nContent-Length: 3\r\n\r\nbye");
     assert!(site.channel.is_closed());
 }

@@ -148,7 +148,7 @@ impl Site {
         self.channel.write_inbound(input.as_ref()).unwrap();
     }
 
-    /// Returns what was sent, without the date.
+    /// Returns the bytes that were sent, without the date.
     pub(super) fn sent(&mut self) -> String {
         let sent = self.channel.read_outbound();
         let text = String::from_utf8_lossy(&sent).into_owned();

@@ -165,7 +165,7 @@ impl<H: Handler> Context<'_, H> {
     /// supports that.
     ///
     /// # Errors
-    /// [`Error::Setting`] if the group has no executor.
+    /// [`Error::Setting`] if the group does not have an executor.
     #[cfg(feature = "tower")]
     pub(crate) fn poll_here(&self, poll: &mut dyn FnMut()) -> Result<bool> {
         Ok(self.services.executor.get()?.poll_here(poll))
