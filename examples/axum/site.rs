@@ -8,7 +8,7 @@ use netwheel::{
     Peer,
     http::HttpServer,
     prelude::*,
-    tower::{Route, TowerServer},
+    tower::{Routed, TowerServer},
     websocket::{Message, WebSocketServer},
 };
 use std::net::SocketAddr;
@@ -42,7 +42,7 @@ pub fn app(router: Router) -> TowerServer<Router> {
     let websocket = WebSocketServer::new();
     TowerServer::new(router.layer(MapRequestLayer::new(with_connect_info))).route(move |ctx, request| {
         if request.path() != "/ws" {
-            return Ok(Route::Service);
+            return Ok(Routed::Service);
         }
         match websocket.accept(request) {
             Ok(accepted) => {
@@ -52,7 +52,7 @@ pub fn app(router: Router) -> TowerServer<Router> {
             }
             Err(refusal) => ctx.write((*refusal).into())?,
         }
-        Ok(Route::Answered)
+        Ok(Routed::Answered)
     })
 }
 

@@ -1,6 +1,6 @@
 //! The pieces of encoding that requests and responses share.
 
-use super::{Headers, head::forbidden_trailer};
+use super::{Headers, forbidden_trailer};
 use crate::{
     buffer::OutboundBuffer,
     error::{EncodeError, Result},

@@ -35,7 +35,6 @@ mod tests;
 pub use client::{Call, HttpClient, NotSent};
 pub use content::{Aggregate, Event, StaticBody};
 pub use error::HttpError;
-#[cfg(feature = "tower")]
 pub(crate) use head::forbidden_trailer;
 pub use message::{Body, Headers, Message, Part, Request, RequestId, Response, StatusCode, Version};
 pub use server::HttpServer;

@@ -1,6 +1,6 @@
 //! `StaleResponse`: an answer that comes too late.
 
-use super::{Response, message::RequestId};
+use super::{RequestId, Response};
 use crate::error::Error;
 use std::fmt;
 

@@ -1,8 +1,8 @@
 //! The builder that adds stages and the handler to a codec.
 
 use super::{
-    Staged,
-    handler::{ChannelContext, Handler},
+    ChannelContext, Staged,
+    handler::Handler,
     links::{Assembled, Links},
     read_fn::ReadFn,
     stage::Stage,

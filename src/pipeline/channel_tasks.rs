@@ -1,8 +1,8 @@
 //! Tasks of threads that know a channel's messages, but not its handler.
 
 use super::{
-    handle_task,
-    handler::{AnyHandler, ChannelContext, RemoteTask},
+    ChannelContext, handle_task,
+    handler::{AnyHandler, RemoteTask},
 };
 use crate::{
     channel::{Channel, ChannelStats, Confirmation, Delay, Mail, Periodic, ScheduledTask},

@@ -128,7 +128,7 @@ pub use crate::channel::{AnyPipeline, IntoPipeline};
 pub use builder::PipelineBuilder;
 pub(crate) use codec::Codec;
 pub use handler::AnyHandler;
-pub(crate) use handler::{Context, Handler};
+pub(crate) use handler::{ChannelContext, Context, Handler};
 pub(crate) use links::combine;
 pub use links::{Framed, Links, Staged};
 pub(crate) use stage::{Stage, StageContext};

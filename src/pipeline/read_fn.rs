@@ -1,9 +1,6 @@
 //! A closure as the handler of a pipeline.
 
-use super::{
-    Context,
-    handler::{ChannelContext, Handler},
-};
+use super::{ChannelContext, Context, handler::Handler};
 use crate::error::Result;
 use std::marker::PhantomData;
 

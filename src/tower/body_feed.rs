@@ -4,7 +4,11 @@
 //! is that of `ChannelOptions::inbound_mark`. Nothing of the program is called or dropped under the
 //! lock. Dropping the feed releases everything that is held.
 
-use crate::{Error, Result, channel::InputGuard, sync::Locked};
+use crate::{
+    channel::InputGuard,
+    error::{Error, Result},
+    sync::Locked,
+};
 use bytes::Bytes;
 use http_types::HeaderMap;
 use std::{collections::VecDeque, sync::Arc, task::Waker};

@@ -1,6 +1,6 @@
 //! `HttpService`: the services that a server can run.
 
-use super::RequestBody;
+use super::request_body::RequestBody;
 use crate::error::BoxError;
 use http_body::Body;
 use http_types::{Request, Response};

@@ -19,15 +19,16 @@ mod http_service;
 mod remainder;
 mod request_body;
 mod request_facts;
-mod route;
+mod routed;
 mod service_call;
 mod service_handler;
+mod service_settings;
 #[cfg(test)]
 mod tests;
 mod tower_server;
 
 pub use http_service::HttpService;
 pub use request_body::RequestBody;
-pub use route::Route;
+pub use routed::Routed;
 pub use service_handler::ServiceHandler;
 pub use tower_server::TowerServer;

@@ -1,9 +1,11 @@
 //! `Remainder`: the rest of a call, on the executor.
 
-use super::{HttpService, service_call::ServiceCall};
+use super::{http_service::HttpService, service_call::ServiceCall};
 use crate::{
-    Channel, Completion, Result,
+    channel::Channel,
+    error::Result,
     http::{Part, Response},
+    sync::Completion,
 };
 use std::{
     pin::Pin,

@@ -1,7 +1,10 @@
 //! `RequestBody`: the body of a request, as the service sees it.
 
 use super::body_feed::{BodyEnd, FeedState};
-use crate::{Error, Result, sync::Locked};
+use crate::{
+    error::{Error, Result},
+    sync::Locked,
+};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use std::{

@@ -1,6 +1,9 @@
 //! `RequestFacts`: the properties of a request that shape its response.
 
-use crate::{Error, Result, http::StatusCode};
+use crate::{
+    error::{Error, Result},
+    http::StatusCode,
+};
 use http_types::{Method, Request, header::TE};
 
 /// The facts about a request on which its response depends.

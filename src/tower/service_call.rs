@@ -7,12 +7,13 @@
 //! nothing is polled any more.
 
 use super::{
-    HttpService, RequestBody,
     head::{declared_length, response_head, trailers_of},
+    http_service::HttpService,
+    request_body::RequestBody,
     request_facts::RequestFacts,
 };
 use crate::{
-    Error, Result,
+    error::{Error, Result},
     http::{Body, Headers, Part, Response},
 };
 use bytes::{Buf, Bytes};

@@ -5,16 +5,19 @@
 //! The next request begins on the loop again.
 
 use super::{
-    HttpService, RequestBody, Route,
     body_feed::{BodyFeed, Unasked},
+    http_service::HttpService,
     remainder::{Finished, Remainder},
+    request_body::RequestBody,
+    routed::Routed,
     service_call::ServiceCall,
-    tower_server::ServiceSettings,
+    service_settings::ServiceSettings,
 };
 use crate::{
-    Context, Error, Handler, Result,
     channel::InputGuard,
+    error::{Error, Result},
     http::{Headers, Part, Request, RequestId, Response, StatusCode},
+    pipeline::{Context, Handler},
 };
 use bytes::Bytes;
 use http_types::HeaderMap;
@@ -81,7 +84,7 @@ impl<S: HttpService> ServiceHandler<S> {
     fn read_head(&mut self, ctx: &mut Ctx<'_, S>, request: &Request) -> Result {
         self.progress = Progress::Elsewhere;
         if let Some(route) = &self.settings.route
-            && route(&mut ctx.erase(), request)? == Route::Answered
+            && route(&mut ctx.erase(), request)? == Routed::Answered
         {
             return Ok(());
         }

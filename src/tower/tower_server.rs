@@ -1,9 +1,13 @@
 //! `TowerServer`: the settings and the service, from which handlers are made.
 
-use super::{HttpService, Route, ServiceHandler, route::RouteFn};
+use super::{
+    http_service::HttpService, routed::Routed, service_handler::ServiceHandler,
+    service_settings::ServiceSettings,
+};
 use crate::{
-    ChannelContext, Result,
+    error::Result,
     http::{Part, Request, Response},
+    pipeline::ChannelContext,
 };
 use std::{
     fmt,
@@ -95,13 +99,6 @@ pub struct TowerServer<S> {
     settings: Arc<ServiceSettings>,
 }
 
-/// What all connections share.
-#[derive(Clone)]
-pub(super) struct ServiceSettings {
-    pub(super) polls_on_loop: bool,
-    pub(super) route: Option<Arc<RouteFn>>,
-}
-
 impl<S: HttpService> TowerServer<S> {
     /// Returns a server that runs clones of `service`.
     pub fn new(service: S) -> Self {
@@ -133,7 +130,7 @@ impl<S: HttpService> TowerServer<S> {
     ///
     #[cfg_attr(feature = "websocket", doc = "```")]
     #[cfg_attr(not(feature = "websocket"), doc = "```ignore")]
-    /// use netwheel::{http::Request, prelude::*, tower::{Route, TowerServer}};
+    /// use netwheel::{http::Request, prelude::*, tower::{Routed, TowerServer}};
     /// use netwheel::websocket::{Message, WebSocketServer};
     /// # use netwheel::tower::HttpService;
     ///
@@ -152,7 +149,7 @@ impl<S: HttpService> TowerServer<S> {
     ///     let websocket = WebSocketServer::new();
     ///     TowerServer::new(router).route(move |ctx, request| {
     ///         if request.path() != "/echo" {
-    ///             return Ok(Route::Service);
+    ///             return Ok(Routed::Service);
     ///         }
     ///         match websocket.accept(request) {
     ///             Ok(accepted) => {
@@ -162,7 +159,7 @@ impl<S: HttpService> TowerServer<S> {
     ///             }
     ///             Err(refusal) => ctx.write((*refusal).into())?,
     ///         }
-    ///         Ok(Route::Answered)
+    ///         Ok(Routed::Answered)
     ///     })
     /// }
     /// ```
@@ -170,7 +167,7 @@ impl<S: HttpService> TowerServer<S> {
     /// An error that the closure returns is answered with 500.
     pub fn route<F>(mut self, route: F) -> Self
     where
-        F: Fn(&mut ChannelContext<'_, Part<Response>>, &Request) -> Result<Route> + Send + Sync + 'static,
+        F: Fn(&mut ChannelContext<'_, Part<Response>>, &Request) -> Result<Routed> + Send + Sync + 'static,
     {
         Arc::make_mut(&mut self.settings).route = Some(Arc::new(route));
         self

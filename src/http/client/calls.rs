@@ -13,7 +13,7 @@ use crate::{
     channel::{Exchanges, Pipeline},
     clock::nanos,
     error::{Error, Result},
-    http::{Message, Part, Request, Response, content::Aggregate, encode::unencodable, message::Body},
+    http::{Body, Message, Part, Request, Response, content::Aggregate, encode::unencodable},
     pipeline::{Context, Handler, Stage, StageContext},
 };
 use std::{collections::VecDeque, sync::Arc, time::Duration};

@@ -9,7 +9,7 @@ use crate::{
     buffer::OutboundBuffer,
     error::{PeerError, Result},
     http::{
-        Headers, Part, Request, Response, StatusCode, Version,
+        Body, Headers, Part, Request, Response, StatusCode, Version,
         body::{BodyDecoder, BodyPart},
         encode::{put_chunk, put_last_chunk, put_number, unencodable},
         error::HttpError,
@@ -17,7 +17,6 @@ use crate::{
             Framing, HeadFacts, HeadLimits, HeadScanner, Scan, announced_framing, parse_response,
             response_framing,
         },
-        message::Body,
         settings::HttpSettings,
         syntax::is_host,
     },

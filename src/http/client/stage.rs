@@ -13,8 +13,8 @@ use crate::{
     clock::nanos,
     error::{Error, Resource, Result},
     http::{
-        Part, Request, Response, StatusCode, encode::unencodable, error::HttpError, head::RequestKind,
-        message::Body, settings::HttpSettings,
+        Body, Part, Request, Response, StatusCode, encode::unencodable, error::HttpError, head::RequestKind,
+        settings::HttpSettings,
     },
     pipeline::{Stage, StageContext},
 };

@@ -1,6 +1,6 @@
 //! Bodies that do not change, with validators for caches.
 
-use crate::http::{Headers, Request, Response, StatusCode, message::Body, syntax::list};
+use crate::http::{Body, Headers, Request, Response, StatusCode, syntax::list};
 use bytes::Bytes;
 
 /// A body that does not change while the server runs, such as a page or a script in the binary.

@@ -10,11 +10,10 @@ use crate::{
     buffer::OutboundBuffer,
     error::Result,
     http::{
-        Part, Request,
+        Body, Part, Request,
         body::{BodyDecoder, BodyPart},
         error::HttpError,
         head::{Framing, HeadLimits, HeadScanner, Scan, parse_request, request_framing},
-        message::Body,
         settings::HttpSettings,
     },
     pipeline::Codec,

@@ -4,11 +4,8 @@ use super::framed_response::{Connection, FramedResponse, ResponseFraming};
 use crate::{
     error::Result,
     http::{
-        Headers, Part, Request, Response, StatusCode, Version,
-        encode::unencodable,
-        head::RequestKind,
-        message::{Body, RequestId},
-        syntax::list,
+        Body, Headers, Part, Request, RequestId, Response, StatusCode, Version, encode::unencodable,
+        head::RequestKind, syntax::list,
     },
 };
 use bytes::Bytes;

@@ -10,12 +10,8 @@ use crate::{
     clock::nanos,
     error::{Error, Result},
     http::{
-        Part, Request, Response, StatusCode,
-        encode::unencodable,
-        error::HttpError,
-        message::{Body, RequestId},
-        settings::HttpSettings,
-        stale_response::StaleResponse,
+        Body, Part, Request, RequestId, Response, StatusCode, encode::unencodable, error::HttpError,
+        settings::HttpSettings, stale_response::StaleResponse,
     },
     pipeline::{Stage, StageContext},
 };

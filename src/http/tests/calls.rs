@@ -4,7 +4,7 @@ use crate::{
     channel::ChannelOptions,
     error::{EncodeError, Error, Resource, Result},
     http::{
-        Call, Message, NotSent, Request, Response, client::HttpClient, error::HttpError, message::Body,
+        Body, Call, Message, NotSent, Request, Response, client::HttpClient, error::HttpError,
         settings::HttpSettings,
     },
     sync::Completion,

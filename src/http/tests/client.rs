@@ -5,8 +5,8 @@ use crate::{
     error::{EncodeError, Error, PeerError, Resource, Result},
     group::EventLoopGroup,
     http::{
-        Call, Headers, Part, Request, Response, StatusCode, client::HttpClient, error::HttpError,
-        message::Body, server::HttpServer, settings::HttpSettings,
+        Body, Call, Headers, Part, Request, Response, StatusCode, client::HttpClient, error::HttpError,
+        server::HttpServer, settings::HttpSettings,
     },
     pipeline::{Context, Handler},
     testing::EmbeddedChannel,

@@ -7,7 +7,7 @@ use crate::{
     codec::RawBytes,
     error::Result,
     http::{
-        Part, Request, Response, StatusCode, message::Body, server::HttpServer, settings::HttpSettings,
+        Body, Part, Request, Response, StatusCode, server::HttpServer, settings::HttpSettings,
         stale_response::StaleResponse,
     },
     pipeline::{Context, Handler},

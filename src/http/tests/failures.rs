@@ -3,7 +3,7 @@
 use crate::{
     channel::CloseCause,
     error::{Error, Result},
-    http::{Part, Request, Response, StatusCode, message::Body, server::HttpServer},
+    http::{Body, Part, Request, Response, StatusCode, server::HttpServer},
     pipeline::{Context, Handler},
     testing::EmbeddedChannel,
 };

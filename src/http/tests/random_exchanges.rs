@@ -3,7 +3,7 @@
 
 use crate::{
     error::Result,
-    http::{Part, Request, Response, message::Body, server::HttpServer},
+    http::{Body, Part, Request, Response, server::HttpServer},
     pipeline::{Context, Handler},
     testing::EmbeddedChannel,
 };

@@ -3,7 +3,7 @@
 use super::support::{GET, Server, get};
 use crate::{
     error::{EncodeError, Error, Result},
-    http::{Headers, Part, Request, Response, StatusCode, content::Event, message::Body},
+    http::{Body, Headers, Part, Request, Response, StatusCode, content::Event},
     pipeline::Context,
 };
 use bytes::Bytes;

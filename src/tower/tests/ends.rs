@@ -4,7 +4,7 @@ use super::support::{Answer, ManualBody, ServiceFn, Site, full, later, ok};
 use crate::{
     http::HttpServer,
     testing::EmbeddedChannel,
-    tower::{RequestBody, TowerServer},
+    tower::{request_body::RequestBody, tower_server::TowerServer},
 };
 use bytes::Bytes;
 use http_body_util::Full;

@@ -2,10 +2,10 @@
 
 use super::support::{Answer, ServiceFn, Site, full, later, ok};
 use crate::{
-    Peer,
-    channel::ChannelOptions,
+    channel::{ChannelOptions, Peer},
+    error::{Error, Result},
     http::{HttpServer, Response},
-    tower::{RequestBody, Route, TowerServer},
+    tower::{request_body::RequestBody, routed::Routed, tower_server::TowerServer},
 };
 use bytes::Bytes;
 use http_body::Body;
@@ -108,10 +108,10 @@ struct GateState {
 
 impl tower_service::Service<Request<RequestBody>> for Gated {
     type Response = http_types::Response<http_body_util::Full<Bytes>>;
-    type Error = crate::Error;
-    type Future = std::future::Ready<Result<Self::Response, crate::Error>>;
+    type Error = Error;
+    type Future = std::future::Ready<Result<Self::Response, Error>>;
 
-    fn poll_ready(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), crate::Error>> {
+    fn poll_ready(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Error>> {
         let mut state = self.0.lock().unwrap();
         state.waker = Some(cx.waker().clone());
         if state.is_open { std::task::Poll::Ready(Ok(())) } else { std::task::Poll::Pending }
@@ -233,7 +233,7 @@ fn a_body_beyond_its_response_is_cut() {
     let mut collect = std::pin::pin!(body.collect());
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     let std::task::Poll::Ready(Err(error)) = collect.as_mut().poll(&mut cx) else { panic!("an error") };
-    assert!(matches!(error, crate::Error::Closed));
+    assert!(matches!(error, Error::Closed));
 }
 
 #[test]
@@ -254,10 +254,10 @@ fn some_paths_may_be_answered_before_the_service() {
     let mut site = Site::of(server.route(|ctx, request| match request.path() {
         "/here" => {
             ctx.write(Response::ok("route").into())?;
-            Ok(Route::Answered)
+            Ok(Routed::Answered)
         }
-        "/fails" => Err(crate::Error::other("no route")),
-        _ => Ok(Route::Service),
+        "/fails" => Err(Error::other("no route")),
+        _ => Ok(Routed::Service),
     }));
     assert!(site.ask("GET / HTTP/1.1\r\nHost: x\r\n\r\n").ends_with("service"));
     let put = "PUT /here HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi";

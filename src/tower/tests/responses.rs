@@ -1,7 +1,7 @@
 //! Responses and their bodies.
 
 use super::support::{Answer, Frames, ManualBody, ServiceFn, Site, full, later, ok};
-use crate::tower::{RequestBody, TowerServer};
+use crate::tower::{request_body::RequestBody, tower_server::TowerServer};
 use bytes::Bytes;
 use http_body_util::{Empty, Full};
 use http_types::{HeaderMap, Request, Response, StatusCode};

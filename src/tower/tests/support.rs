@@ -1,11 +1,12 @@
 //! Services, bodies and an executor whose steps a test decides.
 
 use crate::{
-    Completer, Completion, Result,
+    error::{BoxError, Result},
     executor::Spawn,
     http::{HttpServer, Part, Response},
+    sync::{Completer, Completion},
     testing::EmbeddedChannel,
-    tower::{RequestBody, TowerServer},
+    tower::{http_service::HttpService, request_body::RequestBody, tower_server::TowerServer},
 };
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -44,7 +45,7 @@ where
 }
 
 /// The result of a test service.
-pub(super) type Answer<B> = Result<http_types::Response<B>, crate::error::BoxError>;
+pub(super) type Answer<B> = Result<http_types::Response<B>, BoxError>;
 
 /// An executor that polls when the test says so.
 #[derive(Clone, Default)]
@@ -121,12 +122,12 @@ impl Site {
     where
         F: FnMut(Request<RequestBody>) -> R + Clone + Send + 'static,
         R: Future<Output = Answer<B>> + Send + 'static,
-        B: Body<Error: Into<crate::error::BoxError>> + Send + 'static,
+        B: Body<Error: Into<BoxError>> + Send + 'static,
     {
         Site::of(TowerServer::new(ServiceFn(call)))
     }
 
-    pub(super) fn of<S: crate::tower::HttpService>(server: TowerServer<S>) -> Self {
+    pub(super) fn of<S: HttpService>(server: TowerServer<S>) -> Self {
         let executor = ManualExecutor::default();
         let mut channel = EmbeddedChannel::new(HttpServer::new().pipeline().handler(server.handler()));
         channel.set_executor(executor.clone());

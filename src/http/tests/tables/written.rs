@@ -5,10 +5,7 @@
 use super::super::support::Server;
 use crate::{
     error::{EncodeError, Error, Result},
-    http::{
-        Headers, Part, Request, Response, StatusCode, client::HttpClient, message::Body,
-        settings::HttpSettings,
-    },
+    http::{Body, Headers, Part, Request, Response, StatusCode, client::HttpClient, settings::HttpSettings},
     testing::EmbeddedChannel,
 };
 

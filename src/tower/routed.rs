@@ -1,13 +1,14 @@
-//! `Route`: who answers a request.
+//! `Routed`: who answers a request.
 
 use crate::{
-    ChannelContext, Result,
+    error::Result,
     http::{Part, Request, Response},
+    pipeline::ChannelContext,
 };
 
 /// The result of [`TowerServer::route`](super::TowerServer::route): who answers a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Route {
+pub enum Routed {
     /// The service gets the request.
     Service,
     /// The closure has answered the request, or will. The body of the request is dropped.
@@ -16,4 +17,4 @@ pub enum Route {
 
 /// The closure that sees each request before the service.
 pub(super) type RouteFn =
-    dyn Fn(&mut ChannelContext<'_, Part<Response>>, &Request) -> Result<Route> + Send + Sync;
+    dyn Fn(&mut ChannelContext<'_, Part<Response>>, &Request) -> Result<Routed> + Send + Sync;
