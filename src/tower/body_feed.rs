@@ -31,6 +31,8 @@ pub(super) struct FeedState {
     pub(super) is_dropped: bool,
     /// Reading is paused until the body is polled, because the client waits for `100 Continue`.
     pub(super) unasked: Option<Unasked>,
+    /// The pause of a body that was polled, until the client gets `100 Continue`.
+    pub(super) asked: Option<InputGuard>,
 }
 
 /// How a body has ended.
@@ -44,7 +46,8 @@ pub(super) enum BodyEnd {
 /// Asks a client that waits for `100 Continue` for its body.
 pub(super) struct Unasked {
     pub(super) pause: InputGuard,
-    pub(super) ask: Box<dyn FnOnce(InputGuard) + Send>,
+    /// Has the loop ask the client. Returns whether the loop will.
+    pub(super) ask: Box<dyn FnOnce() -> bool + Send>,
 }
 
 impl BodyFeed {
@@ -57,6 +60,14 @@ impl BodyFeed {
     /// Asks for the body when it is polled for the first time.
     pub(super) fn ask_when_polled(&self, unasked: Unasked) {
         self.0.change(|state| ((), state.unasked.replace(unasked)));
+    }
+
+    /// Returns whether the body was polled and the client has not been asked. Ends the pause.
+    pub(super) fn take_asked(&self) -> bool {
+        self.0.change(|state| {
+            let asked = state.asked.take();
+            (asked.is_some(), asked)
+        })
     }
 
     /// Returns how many bytes of input a chunk holds.
@@ -110,7 +121,7 @@ impl Drop for BodyFeed {
             }
             // What has arrived stays readable, but no longer pauses the connection.
             let held: Vec<_> = state.chunks.iter_mut().filter_map(|(_, held)| held.take()).collect();
-            (state.waker.take(), (held, state.unasked.take()))
+            (state.waker.take(), (held, state.unasked.take(), state.asked.take()))
         }));
     }
 }

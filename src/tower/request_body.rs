@@ -72,13 +72,17 @@ impl Body for RequestBody {
             }
             Source::Stream(shared) => shared,
         };
-        let (polled, unasked) = shared.change(|state| {
-            let unasked = state.unasked.take();
+        let (polled, ask) = shared.change(|state| {
+            let ask = state.unasked.take().map(|unasked| {
+                state.asked = Some(unasked.pause);
+                unasked.ask
+            });
             let (polled, unused) = poll_stream(state, cx);
-            ((polled, unasked), unused)
+            ((polled, ask), unused)
         });
-        if let Some(unasked) = unasked {
-            (unasked.ask)(unasked.pause);
+        // If the queue of the loop is full, the pause ends here: the server notices that it reads.
+        if ask.is_some_and(|ask| !ask()) {
+            shared.change(|state| ((), state.asked.take()));
         }
         polled
     }

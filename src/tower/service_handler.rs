@@ -111,17 +111,19 @@ impl<S: HttpService> ServiceHandler<S> {
     fn begin_unasked(&mut self, ctx: &mut Ctx<'_, S>, id: RequestId) -> Result {
         self.feed_gathered(ctx);
         let handler = ctx.handler_ref();
-        let ask = Box::new(move |pause| {
-            // If the queue of the loop is full, the pause ends here, and the server looks at that.
-            let _ = handler.execute(move |_, ctx| {
-                drop(pause);
-                ctx.write(Response::new(StatusCode::CONTINUE).for_request(id).into())
-            });
-        });
+        let ask = Box::new(move || handler.execute(move |me, ctx| me.ask_client(ctx, id)).is_ok());
         if let Some(feed) = &self.feed {
             feed.ask_when_polled(Unasked { pause: ctx.pause_reading(), ask });
         }
         self.begin_gathered(ctx)
+    }
+
+    /// Sends `100 Continue` if the body was polled.
+    fn ask_client(&mut self, ctx: &mut Ctx<'_, S>, id: RequestId) -> Result {
+        if self.feed.as_ref().is_some_and(BodyFeed::take_asked) {
+            ctx.write(Response::new(StatusCode::CONTINUE).for_request(id).into())?;
+        }
+        Ok(())
     }
 
     fn read_body(&mut self, ctx: &mut Ctx<'_, S>, bytes: Bytes) {
@@ -197,6 +199,10 @@ impl<S: HttpService> ServiceHandler<S> {
             let part = part?;
             if call.is_done() {
                 return self.finish(ctx, call.as_mut().take_service(), part);
+            }
+            // The response may need the body, as an echo does, so the client is asked ahead of it.
+            if self.feed.as_ref().is_some_and(BodyFeed::take_asked) {
+                ctx.write(Response::new(StatusCode::CONTINUE).into())?;
             }
             ctx.write(part)?;
         }

@@ -198,6 +198,22 @@ fn a_client_that_waits_for_continue_gets_it_when_the_body_is_polled() {
 }
 
 #[test]
+fn an_echo_asks_for_the_body_ahead_of_its_response() {
+    for polls_on_loop in [true, false] {
+        let service = ServiceFn(async |request: Request<RequestBody>| ok(request.into_body()));
+        let mut site = Site::of(TowerServer::new(service).polls_on_loop(polls_on_loop));
+        site.send("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
+        site.run();
+        let head = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n";
+        assert_eq!(site.sent(), head);
+        site.send("hi");
+        site.run();
+        assert_eq!(site.sent(), "hi");
+        assert!(site.channel.is_open());
+    }
+}
+
+#[test]
 fn a_client_that_waits_for_continue_may_get_the_response_instead() {
     let mut site = Site::new(async |_: Request<RequestBody>| ok(full("no")));
     let answer = site.ask("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
