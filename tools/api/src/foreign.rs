@@ -3,6 +3,10 @@
 use crate::listing::{PublicItem, bracketed};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Crates of version 0.x whose types need no versioned feature. tower-service 0.3 is the interface
+/// of many crates and has been compatible since 2019 (docs/architecture.md).
+const EXEMPT: [&str; 1] = ["tower_service"];
+
 /// A type, trait or crate of another crate, and where it occurs.
 pub(crate) struct ForeignType {
     path: String,
@@ -74,7 +78,8 @@ pub(crate) fn unversioned(types: &[ForeignType]) -> Vec<String> {
         feature.rsplit_once('-').is_some_and(|(_, version)| version.parse::<u32>().is_ok())
     };
     let mut problems = Vec::new();
-    for foreign in types.iter().filter(|foreign| foreign.is_unstable()) {
+    let is_exempt = |foreign: &ForeignType| EXEMPT.contains(&first(&foreign.path));
+    for foreign in types.iter().filter(|foreign| foreign.is_unstable() && !is_exempt(foreign)) {
         for (item, features) in &foreign.items {
             if !features.iter().any(is_versioned) {
                 let path = &foreign.path;
