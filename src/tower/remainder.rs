@@ -1,4 +1,4 @@
-//! `Remainder`: the rest of a call, on the executor.
+//! `Remainder`: a call that has moved to the executor.
 
 use super::{http_service::HttpService, service_call::ServiceCall};
 use crate::{

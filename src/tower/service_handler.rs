@@ -210,7 +210,7 @@ impl<S: HttpService> ServiceHandler<S> {
         Ok(())
     }
 
-    /// Runs the rest of a call on the executor.
+    /// Moves a call to the executor.
     fn spawn(&mut self, ctx: &mut Ctx<'_, S>, call: Pin<Box<ServiceCall<S>>>) -> Result {
         let remainder = Remainder::new(call, ctx.channel());
         ctx.spawn(remainder, |me, ctx, result| {

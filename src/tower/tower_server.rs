@@ -141,7 +141,10 @@ impl<S: HttpService> TowerServer<S> {
     ///     type Write = Message;
     ///
     ///     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Message) -> Result {
-    ///         if message.is_text() { ctx.write(message) } else { Ok(()) }
+    ///         match message {
+    ///             Message::Text(_) => ctx.write(message),
+    ///             _ => Ok(()),
+    ///         }
     ///     }
     /// }
     ///
