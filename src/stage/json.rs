@@ -17,6 +17,11 @@ const MAX_EXPLANATION: usize = 160;
 /// A [`Stage`] that reads frames as JSON values of type `In`, and writes values of type `Out` as
 /// frames.
 ///
+/// A frame is [`Bytes`] by default, as behind [`Line`](crate::codec::Line). On WebSocket connections
+/// it is a `websocket::Message`: `Json::<Request, Reply, Message>::new()`. Values are written as
+/// text messages there, and read from text and binary messages. Other messages are dropped. The
+/// connection still closes in order, with the code 1007 if a message is not a value of type `In`.
+///
 /// ```text
 ///   frames in                        messages           messages out          frames out
 ///   {"Login":{"user":"ann"}}    ►    Request::Login     Reply::Welcome   ►    "Welcome"
@@ -56,56 +61,75 @@ const MAX_EXPLANATION: usize = 160;
 /// # let _ = pipeline;
 /// # let _ = |user| (Request::Login { user }, Reply::Welcome);
 /// ```
-pub struct Json<In, Out> {
-    types: PhantomData<fn(In) -> Out>,
+pub struct Json<In, Out, Frame = Bytes> {
+    types: PhantomData<fn(In, Frame) -> Out>,
 }
 
-impl<In, Out> Json<In, Out> {
+/// A message of a protocol that can carry a JSON value.
+pub(crate) trait JsonFrame: 'static {
+    /// Returns the bytes of the value. `None` if the message carries none.
+    fn json(&self) -> Option<&[u8]>;
+
+    fn from_json(text: String) -> Self;
+}
+
+impl JsonFrame for Bytes {
+    fn json(&self) -> Option<&[u8]> {
+        Some(self)
+    }
+
+    fn from_json(text: String) -> Self {
+        text.into()
+    }
+}
+
+impl<In, Out, Frame> Json<In, Out, Frame> {
     /// Returns the stage, which has no settings.
     pub const fn new() -> Self {
         Json { types: PhantomData }
     }
 }
 
-impl<In, Out> Default for Json<In, Out> {
+impl<In, Out, Frame> Default for Json<In, Out, Frame> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<In, Out> Clone for Json<In, Out> {
+impl<In, Out, Frame> Clone for Json<In, Out, Frame> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<In, Out> Copy for Json<In, Out> {}
+impl<In, Out, Frame> Copy for Json<In, Out, Frame> {}
 
-impl<In, Out> fmt::Debug for Json<In, Out> {
+impl<In, Out, Frame> fmt::Debug for Json<In, Out, Frame> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Json")
     }
 }
 
-impl<In, Out> Stage for Json<In, Out>
+impl<In, Out, Frame> Stage for Json<In, Out, Frame>
 where
     In: DeserializeOwned + 'static,
     Out: Serialize + 'static,
+    Frame: JsonFrame,
 {
-    type ReadIn = Bytes;
+    type ReadIn = Frame;
     type ReadOut = In;
     type WriteIn = Out;
-    type WriteOut = Bytes;
+    type WriteOut = Frame;
 
-    fn read(&mut self, _ctx: &mut StageContext<'_, Self>, frame: Bytes) -> Result<Option<In>> {
-        parse(&frame).map(Some)
+    fn read(&mut self, _ctx: &mut StageContext<'_, Self>, frame: Frame) -> Result<Option<In>> {
+        frame.json().map(parse).transpose()
     }
 
     fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Out) -> Result {
-        ctx.write(serialise(&message)?)
+        ctx.write(Frame::from_json(serialise(&message)?))
     }
 
-    fn encoded_len_hint(message: &Out, _: impl Fn(&Bytes) -> Option<usize>) -> Option<usize> {
+    fn encoded_len_hint(message: &Out, _: impl Fn(&Frame) -> Option<usize>) -> Option<usize> {
         json_len(message)
     }
 
@@ -138,9 +162,9 @@ fn parse<T: DeserializeOwned>(frame: &[u8]) -> Result<T> {
     serde_json::from_slice(frame).map_err(|e| PeerError::Malformed(explain(&e).into()).into())
 }
 
-fn serialise<T: Serialize>(message: &T) -> Result<Bytes> {
-    match serde_json::to_vec(message) {
-        Ok(text) => Ok(text.into()),
+fn serialise<T: Serialize>(message: &T) -> Result<String> {
+    match serde_json::to_string(message) {
+        Ok(text) => Ok(text),
         Err(e) => Err(EncodeError::Unencodable(format!("not possible as JSON: {e}").into()).into()),
     }
 }
@@ -183,8 +207,8 @@ mod tests {
     fn a_message_survives_a_round_trip() {
         for message in [Message::Ping, Message::Say { text: "two\nlines \u{1F980}".into() }] {
             let frame = serialise(&message).unwrap();
-            assert!(!frame.contains(&b'\n'), "{frame:?}");
-            assert_eq!(parse::<Message>(&frame).unwrap(), message);
+            assert!(!frame.contains('\n'), "{frame:?}");
+            assert_eq!(parse::<Message>(frame.as_bytes()).unwrap(), message);
         }
         assert_eq!(parse::<Message>(b" \"Ping\"\r\n").unwrap(), Message::Ping);
     }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     clock::nanos,
-    error::{Error, Result},
+    error::PeerError,
     pipeline::{Stage, StageContext},
     stage::{Beat, Pulse, Traffic},
 };
@@ -31,6 +31,9 @@ use std::{sync::Arc, time::Duration};
 /// | a Pong | | nothing |
 /// | a Close frame | echoes it, unless it answers ours; then a server closes the channel | [`Message::Close`], the last message |
 /// | invalid bytes | sends a Close frame with [`close_code`](WebSocketError::close_code), and closes the channel | the error, in `error` |
+///
+/// When an error of the handler closes the channel, the stage sends a Close frame with the code
+/// 1011, or 1007 for [`PeerError::Malformed`]. In `error`, the handler may write another one.
 ///
 /// While the outbound buffer is above its high water mark, only the last Ping is answered, when the
 /// channel is writable again.
@@ -55,6 +58,8 @@ pub struct WebSocketStage {
     pulse: Pulse,
     role: Role,
     phase: Phase,
+    /// Whether the last error was a message that is malformed.
+    is_malformed: bool,
 }
 
 /// The progress of the close handshake.
@@ -69,8 +74,15 @@ enum Phase {
 
 impl WebSocketStage {
     pub(super) fn new(settings: Arc<WebSocketSettings>, role: Role) -> Self {
-        let pulse = Pulse::default();
-        WebSocketStage { settings, pong: None, deadline: 0, pulse, role, phase: Phase::Open }
+        WebSocketStage {
+            settings,
+            pong: None,
+            deadline: 0,
+            pulse: Pulse::default(),
+            role,
+            phase: Phase::Open,
+            is_malformed: false,
+        }
     }
 
     /// Writes a Close frame, and limits the time until the channel is closed.
@@ -232,7 +244,18 @@ impl Stage for WebSocketStage {
         self.send_close(ctx, Some(frame))
     }
 
+    /// Tells the peer that the channel closes because of an error.
+    fn failed(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
+        if self.phase == Phase::Open {
+            let code = if self.is_malformed { CloseCode::INVALID_PAYLOAD } else { CloseCode::INTERNAL_ERROR };
+            self.send_close(ctx, Some(CloseFrame { code, reason: "".into() }))?;
+            self.phase = Phase::Closed;
+        }
+        Ok(())
+    }
+
     fn error(&mut self, ctx: &mut StageContext<'_, Self>, error: Error) -> Result {
+        self.is_malformed = matches!(error, Error::Peer(PeerError::Malformed(_)));
         if let Some(cause) = WebSocketError::of(&error) {
             if self.phase == Phase::Open {
                 let frame = CloseFrame { code: cause.close_code(), reason: cause.to_string().into() };

@@ -59,3 +59,18 @@ impl Message {
         matches!(self, Message::Ping(_) | Message::Pong(_) | Message::Close(_))
     }
 }
+
+#[cfg(feature = "json")]
+impl crate::stage::JsonFrame for Message {
+    fn json(&self) -> Option<&[u8]> {
+        match self {
+            Message::Text(text) => Some(text.as_bytes()),
+            Message::Binary(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    fn from_json(text: String) -> Self {
+        Message::text(text)
+    }
+}
