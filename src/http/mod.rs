@@ -33,6 +33,8 @@ mod syntax;
 mod tests;
 
 pub use client::{Call, HttpClient, NotSent};
+#[cfg(feature = "websocket")]
+pub(crate) use client::{Upgrade, UpgradeReader, put_upgrade};
 pub use content::{Aggregate, Event, StaticBody};
 pub use error::HttpError;
 pub(crate) use head::forbidden_trailer;

@@ -34,12 +34,24 @@ pub(super) fn is_host(bytes: &[u8]) -> bool {
         }
         _ => split_name(bytes),
     };
-    let is_port = match port {
+    let has_valid_port = match port {
         [] => true,
-        [b':', digits @ ..] => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
+        [b':', digits @ ..] => is_port(digits),
         _ => false,
     };
-    is_address && is_port
+    is_address && has_valid_port
+}
+
+/// Returns whether `digits` are a port, or nothing.
+#[cold]
+fn is_port(digits: &[u8]) -> bool {
+    let number = digits.iter().try_fold(0, |number: u32, digit| {
+        digit
+            .is_ascii_digit()
+            .then(|| number * 10 + u32::from(digit - b'0'))
+            .filter(|number| *number <= 65_535)
+    });
+    number.is_some() && digits.len() <= 5
 }
 
 /// Splits `bytes` behind the name bytes. Returns whether they are a registered name, possibly

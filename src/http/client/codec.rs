@@ -138,22 +138,7 @@ impl ClientCodec {
     }
 
     fn put_head(&self, request: &Request, framing: RequestFraming, output: &mut OutboundBuffer) -> Result {
-        if let Some(what) = request.invalid() {
-            return Err(unencodable(format!("{what} is invalid")));
-        }
-        let host = self.host.as_deref().filter(|host| is_host(host.as_bytes()));
-        let has_host = request.headers().contains("host");
-        if !has_host && host.is_none() {
-            return Err(unencodable("a request without a valid Host; see `HttpClient::host`"));
-        }
-        output.put_slice(request.line());
-        output.put_slice(b" HTTP/1.1\r\n");
-        if let Some(host) = host.filter(|_| !has_host) {
-            output.put_slice(b"Host: ");
-            output.put_slice(host.as_bytes());
-            output.put_slice(b"\r\n");
-        }
-        output.put_slice(request.headers().lines());
+        put_lines(request, self.host.as_deref(), |bytes| output.put_slice(bytes))?;
         match framing {
             RequestFraming::None => {}
             RequestFraming::Length(length) => {
@@ -175,6 +160,33 @@ impl ClientCodec {
         self.state = State::Failed;
         Err(PeerError::Truncated.into())
     }
+}
+
+/// Passes the request line and the header lines to `put`.
+///
+/// A request without `Host` gets the authority of its target, or else `host`.
+///
+/// # Errors
+/// The request cannot be encoded.
+pub(super) fn put_lines(request: &Request, host: Option<&str>, mut put: impl FnMut(&[u8])) -> Result {
+    if let Some(what) = request.invalid() {
+        return Err(unencodable(format!("{what} is invalid")));
+    }
+    let has_host = request.headers().contains("host");
+    // RFC 9112, section 3.2: the authority of the target URI.
+    let host = request.target_authority().or(host).filter(|host| is_host(host.as_bytes()));
+    if !has_host && host.is_none() {
+        return Err(unencodable("a request without a valid Host; see `HttpClient::host`"));
+    }
+    put(request.line());
+    put(b" HTTP/1.1\r\n");
+    if let Some(host) = host.filter(|_| !has_host) {
+        put(b"Host: ");
+        put(host.as_bytes());
+        put(b"\r\n");
+    }
+    put(request.headers().lines());
+    Ok(())
 }
 
 impl Codec for ClientCodec {

@@ -7,9 +7,13 @@ mod idle_limit;
 mod not_sent;
 mod outstanding;
 mod stage;
+#[cfg(feature = "websocket")]
+mod upgrade;
 
 pub use call::Call;
 pub use not_sent::NotSent;
+#[cfg(feature = "websocket")]
+pub(crate) use upgrade::{Upgrade, UpgradeReader, put_upgrade};
 
 use super::{Part, Request, Response, settings::HttpSettings};
 use crate::{

@@ -176,25 +176,45 @@ impl Request {
         Some(query.split('#').next().unwrap_or_default())
     }
 
-    /// Returns the host that the request is for, with its port if it has one: that of an absolute
-    /// target or of CONNECT, otherwise the value of `Host` (RFC 9112, section 3.2.2).
+    /// Returns the authority that the request is for: a host, and a port if the client has named
+    /// one. It is that of an absolute target or of CONNECT, otherwise the value of `Host`.
+    ///
+    /// An absolute target takes precedence over a `Host` that says something else, as in RFC 9112,
+    /// section 3.2.2. A server refuses requests of HTTP/1.1 without `Host`, and those with an
+    /// invalid one or with several. `None` if there is no authority.
     ///
     /// ```
     /// use netwheel::http::Request;
     ///
     /// let request = Request::get("http://example.org:81/a").header("Host", "ignored");
-    /// assert_eq!(request.host(), Some("example.org:81"));
-    /// assert_eq!(Request::get("/a").header("Host", "example.org").host(), Some("example.org"));
+    /// assert_eq!(request.authority(), Some("example.org:81"));
+    /// let request = Request::get("/a").header("Host", "[::1]:8080");
+    /// assert_eq!((request.host(), request.port()), (Some("[::1]"), Some(8080)));
     /// ```
+    pub fn authority(&self) -> Option<&str> {
+        self.target_authority().or_else(|| self.headers.text("host")).filter(|text| !text.is_empty())
+    }
+
+    /// Returns the host of the [`authority`](Request::authority), without the port. An IPv6 address
+    /// has its brackets. Case does not matter in names.
     pub fn host(&self) -> Option<&str> {
+        self.authority().map(|authority| split_port(authority).0).filter(|host| !host.is_empty())
+    }
+
+    /// Returns the port of the [`authority`](Request::authority). `None` stands for the default
+    /// port of the scheme.
+    pub fn port(&self) -> Option<u16> {
+        split_port(self.authority()?).1.parse().ok()
+    }
+
+    /// Returns the authority that the target has, as in `http://example.org/` and CONNECT.
+    pub(in crate::http) fn target_authority(&self) -> Option<&str> {
         let target = self.target();
         if self.method() == "CONNECT" {
             return Some(target);
         }
-        match target.split_once("://").filter(|_| !target.starts_with('/')) {
-            Some((_, rest)) => rest.split(['/', '?', '#']).next(),
-            None => self.headers.text("host"),
-        }
+        let (_, rest) = target.split_once("://").filter(|_| !target.starts_with('/'))?;
+        rest.split(['/', '?', '#']).next()
     }
 
     /// Returns the identity of the request, which a late answer carries: see
@@ -244,12 +264,12 @@ impl Request {
         self.expects_continue
     }
 
-    /// Returns what makes the request invalid, if anything does.
     /// Returns whether the headers of a request that was built ask for another protocol.
     pub(in crate::http) fn asks_for_upgrade(&self) -> bool {
         self.headers.contains("upgrade") && self.headers.has_token("connection", "upgrade")
     }
 
+    /// Returns what makes the request invalid, if anything does.
     pub(in crate::http) fn invalid(&self) -> Option<String> {
         let (method, target) = (self.method(), self.target());
         if !is_token(method.as_bytes()) {
@@ -269,6 +289,15 @@ impl Request {
     /// Takes the body, and leaves none.
     pub(in crate::http) fn take_body(&mut self) -> Body {
         std::mem::take(&mut self.body)
+    }
+}
+
+/// Splits an authority into the host and the digits of the port.
+fn split_port(authority: &str) -> (&str, &str) {
+    match authority.rsplit_once(':') {
+        // The last colon of an address without a port is within its brackets.
+        Some((host, port)) if !port.contains(']') => (host, port),
+        _ => (authority, ""),
     }
 }
 

@@ -5,6 +5,7 @@ mod calls;
 mod client;
 mod exchanges;
 mod failures;
+mod hosts;
 mod limits;
 mod pool;
 mod pool_random;

@@ -32,7 +32,7 @@ impl Handler for Site {
         match part {
             Part::Head(head) => {
                 let version = if head.version() == Version::Http10 { "1.0" } else { "1.1" };
-                let host = head.host().map(|host| format!(" for {host}")).unwrap_or_default();
+                let host = head.authority().map(|host| format!(" for {host}")).unwrap_or_default();
                 let line = format!("{} {} HTTP/{version}{host}", head.method(), head.target());
                 self.0.head(line, head.headers());
                 Ok(())
