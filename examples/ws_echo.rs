@@ -143,10 +143,9 @@ fn connect(options: &Options, address: SocketAddr) -> Result {
     let websocket = WebSocketClient::new(&address.to_string()).with(options.settings())?;
     #[cfg(feature = "deflate")]
     let websocket = websocket.deflate(options.deflate())?;
-    let target = options.target.clone();
     let group = EventLoopGroup::builder().threads(1).name("ws").build()?;
     let channel = ClientBootstrap::new(&group)
-        .pipeline(move |_peer| websocket.pipeline(&target, |accepted| accepted.into_parts().1.handler(Echo)))
+        .websocket(websocket, &options.target, |accepted| accepted.into_parts().1.handler(Echo))
         .connect(address)
         .wait()?;
     channel.closed().wait()?;

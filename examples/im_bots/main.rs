@@ -49,8 +49,6 @@ mod report;
 mod slow;
 mod talker;
 mod tally;
-#[cfg(feature = "websocket")]
-mod text_frames;
 #[cfg(feature = "tls")]
 #[path = "../im/tls.rs"]
 mod tls;
@@ -63,8 +61,11 @@ use clap::Parser;
 #[cfg(feature = "tls")]
 use netwheel::tls::TlsClient;
 #[cfg(feature = "websocket")]
-use netwheel::websocket::{WebSocketClient, WebSocketSettings};
-use netwheel::{Peer, codec::Line, net::Address, prelude::*, shutdown::ShutdownOptions, stage::Json};
+use netwheel::websocket::{Message, WebSocketClient, WebSocketSettings};
+use netwheel::{
+    Peer, codec::Line, net::Address, pipeline::IntoPipeline, prelude::*, shutdown::ShutdownOptions,
+    stage::Json,
+};
 use output::{Output, complain};
 use plan::{Plan, Share, Shares};
 use protocol::{Reply, Request};
@@ -80,8 +81,6 @@ use std::{
     time::{Duration, Instant},
 };
 use talker::Talker;
-#[cfg(feature = "websocket")]
-use text_frames::TextFrames;
 
 /// Maximum length in bytes of a line that a bot reads.
 const MAX_LINE: usize = 1024 * 1024;
@@ -254,35 +253,48 @@ fn connector(
     options: &Options,
     plan: &Arc<Plan>,
     report: Sender<Report>,
-) -> Result<impl Fn(usize)> {
+) -> Result<Box<dyn Fn(usize)>> {
     let server = server_address(&options.connect)?;
-    let (plan, bots_report) = (plan.clone(), report.clone());
-    #[cfg(feature = "websocket")]
-    let websocket = options.websocket()?;
-    let pipeline = move |_peer: &Peer| {
-        let bot = Bot::new(plan.clone(), bots_report.clone());
-        #[cfg(feature = "websocket")]
-        if let Some(websocket) = &websocket {
-            return websocket.pipeline("/ws", |accepted| {
-                let (_, frames) = accepted.into_parts();
-                frames.stage(TextFrames).stage(Json::<Reply, Request>::new()).handler(bot)
-            });
-        }
-        let lines = Pipeline::codec(Line::new().max_len(MAX_LINE));
-        lines.stage(Json::<Reply, Request>::new()).handler(bot).into_any()
-    };
-    let any = ClientBootstrap::new(group).pipeline(pipeline);
+    let (bots_plan, bots_report) = (plan.clone(), report.clone());
+    let bot = move || Bot::new(bots_plan.clone(), bots_report.clone());
+    let any = ClientBootstrap::new(group);
     #[cfg(feature = "tls")]
     let any = match options.tls()? {
         Some(tls) => any.tls(tls),
         None => any,
     };
-    let source = |n| any.clone().local_address(SocketAddr::from((Ipv4Addr::new(127, 0, 0, n), 0)));
-    let mut bootstraps: Vec<_> = (1..=options.source_addresses).map(source).collect();
-    if bootstraps.is_empty() {
-        bootstraps.push(any);
+    let sources = options.source_addresses;
+    #[cfg(feature = "websocket")]
+    if let Some(websocket) = options.websocket()? {
+        let any = any.websocket(websocket, "/ws", move |accepted| {
+            accepted.into_parts().1.stage(Json::<Reply, Request, Message>::new()).handler(bot())
+        });
+        return Ok(dialer(&any, sources, server, report));
     }
-    Ok(move |n: usize| {
+    let any = any.pipeline(move |_peer| {
+        let lines = Pipeline::codec(Line::new().max_len(MAX_LINE));
+        lines.stage(Json::<Reply, Request>::new()).handler(bot())
+    });
+    Ok(dialer(&any, sources, server, report))
+}
+
+/// Returns a function that starts the `n`-th connection, from one of `sources` local addresses.
+fn dialer<F, P>(
+    any: &ClientBootstrap<Arc<F>>,
+    sources: u8,
+    server: Address,
+    report: Sender<Report>,
+) -> Box<dyn Fn(usize)>
+where
+    F: Fn(&Peer) -> P + Send + Sync + 'static,
+    P: IntoPipeline + 'static,
+{
+    let source = |n| any.clone().local_address(SocketAddr::from((Ipv4Addr::new(127, 0, 0, n), 0)));
+    let mut bootstraps: Vec<_> = (1..=sources).map(source).collect();
+    if bootstraps.is_empty() {
+        bootstraps.push(any.clone());
+    }
+    Box::new(move |n: usize| {
         let report = report.clone();
         bootstraps[n % bootstraps.len()].connect(server.clone()).on_complete(move |result| {
             if let Err(e) = result {

@@ -129,6 +129,13 @@ impl<F> ClientBootstrap<F> {
         self
     }
 
+    /// Like [`filter_with`](ClientBootstrap::filter_with), above all other filters.
+    #[cfg(feature = "websocket")]
+    pub(super) fn filter_last(mut self, factory: Arc<FilterFactory>) -> Self {
+        self.filters.set_top(factory);
+        self
+    }
+
     /// Sets the time in which all filters together must be established, after the transport is
     /// connected. Then the `connect` fails with [`Error::TimedOut`]. The default is 10 s. Without
     /// filters it has no effect.

@@ -9,6 +9,8 @@ mod server;
 mod server_handle;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "websocket")]
+mod websocket;
 
 pub use client::ClientBootstrap;
 pub use datagram::DatagramBootstrap;

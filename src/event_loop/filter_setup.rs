@@ -21,6 +21,8 @@ pub(crate) type AnnouncesFor = dyn Fn(IpAddr) -> bool + Send + Sync;
 pub(crate) struct FilterSetup {
     /// The first one is next to the socket.
     factories: Vec<Arc<FilterFactory>>,
+    /// The filter above all others.
+    top: Option<Arc<FilterFactory>>,
     announces_for: Option<Arc<AnnouncesFor>>,
     refused: Option<Error>,
     /// The gate of a server, which decides about announced addresses.
@@ -36,6 +38,12 @@ impl FilterSetup {
     /// Adds a filter below the others.
     pub(crate) fn add_first(&mut self, factory: Arc<FilterFactory>) {
         self.factories.insert(0, factory);
+    }
+
+    /// Sets the filter above all others, also above those that are added later.
+    #[cfg(feature = "websocket")]
+    pub(crate) fn set_top(&mut self, factory: Arc<FilterFactory>) {
+        self.top = Some(factory);
     }
 
     /// Keeps the error of a setting until [`FilterSetup::check`].
@@ -66,7 +74,7 @@ impl FilterSetup {
     }
 
     fn has_filters(&self) -> bool {
-        !self.factories.is_empty()
+        !self.factories.is_empty() || self.top.is_some()
     }
 
     pub(in crate::event_loop) fn announces_for(&self, address: IpAddr) -> bool {
@@ -78,7 +86,7 @@ impl FilterSetup {
     /// # Errors
     /// The first error of a factory.
     pub(in crate::event_loop) fn make(&self, peer: &Peer) -> Result<Vec<Box<dyn Filter>>> {
-        self.factories.iter().map(|factory| factory(peer)).collect()
+        self.factories.iter().chain(&self.top).map(|factory| factory(peer)).collect()
     }
 }
 

@@ -1,23 +1,24 @@
 //! A connection whose handshake has succeeded.
 
 use super::{
-    compression::Compression,
-    connection::{WebSocketPipeline, pipeline},
+    WebSocketPipeline, WebSocketSettings,
+    compression::{Compression, Negotiated},
+    connection::pipeline,
     role::Role,
-    settings::WebSocketSettings,
 };
 use crate::http::Response;
 use std::sync::Arc;
 
 /// A connection whose handshake has succeeded, from
-/// [`WebSocketServer::accept`](super::WebSocketServer::accept) or
+/// [`WebSocketServer::accept`](super::WebSocketServer::accept),
+/// [`ClientBootstrap::websocket`](crate::ClientBootstrap::websocket) or
 /// [`ClientHandshake::check`](super::ClientHandshake::check).
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Accepted {
     pub(super) settings: Arc<WebSocketSettings>,
     pub(super) role: Role,
     pub(super) protocol: Option<Arc<str>>,
-    pub(super) compression: Compression,
+    pub(super) negotiated: Option<Negotiated>,
     pub(super) response: Response,
 }
 
@@ -39,12 +40,13 @@ impl Accepted {
 
     /// Returns whether messages may be compressed.
     pub fn is_compressed(&self) -> bool {
-        self.compression.is_on()
+        self.negotiated.is_some()
     }
 
     /// Returns the response, and the beginning of the pipeline that
     /// [replaces](crate::Context::replace_pipeline) that of HTTP.
     pub fn into_parts(self) -> (Response, WebSocketPipeline) {
-        (self.response, pipeline(&self.settings, self.role, self.compression))
+        let compression = Compression::from(self.negotiated);
+        (self.response, pipeline(&self.settings, self.role, compression))
     }
 }

@@ -33,7 +33,7 @@ pub use deflate::Deflate;
 use deflate::compression;
 pub use error::WebSocketError;
 pub use frame::WebSocketCodec;
-pub use handshake::{ClientHandshake, HandshakeError, WebSocketClient, WebSocketServer};
+pub use handshake::{ClientHandshake, HandshakeError, HandshakeFilter, WebSocketClient, WebSocketServer};
 pub use message::{CloseCode, CloseFrame, Message, Utf8Bytes};
 pub use settings::WebSocketSettings;
 pub use stage::WebSocketStage;

@@ -28,10 +28,6 @@ settings! {
         /// `max_message` does not bound their number.
         max_fragments(fragments: u32) = 1024, "1024", range 1.. => "1 or more",
             reached "Close with 1009";
-        /// Sets the time that a server has to answer the handshake of a client. Neither interim
-        /// responses nor slow bytes extend it. Zero turns the limit off.
-        handshake_time(limit: Duration) = Duration::from_secs(10), "10 s",
-            reached "`Error::TimedOut`, and the channel is closed";
         /// Sets the time that the peer has to answer a Close frame. On a client, it is also the
         /// time that the server has to end the connection after both Close frames.
         close_timeout(limit: Duration) = Duration::from_secs(10), "10 s", always "above 0 s",

@@ -3,6 +3,10 @@
 use super::error::WebSocketError;
 use bytes::Bytes;
 
+/// No agreement on compression exists.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Negotiated {}
+
 /// Refuses compressed messages, and compresses none.
 #[derive(Debug)]
 pub(super) struct Compression;
@@ -25,5 +29,11 @@ impl Compression {
 
     pub(super) fn encoding_key(&self) -> Option<u64> {
         Some(0)
+    }
+}
+
+impl From<Option<Negotiated>> for Compression {
+    fn from(_: Option<Negotiated>) -> Self {
+        Compression::OFF
     }
 }

@@ -7,3 +7,5 @@ mod bootstrap;
 mod connect_on;
 mod pool;
 mod reconnect;
+#[cfg(feature = "websocket")]
+mod websocket;

@@ -3,9 +3,13 @@
 use netwheel::{
     http::{HttpServer, Part, Request, Response},
     prelude::*,
+    reconnect::{Backoff, ReconnectingChannel},
     testing::EmbeddedChannel,
-    websocket::{CloseCode, Message, WebSocketServer, WebSocketSettings},
+    websocket::{
+        Accepted, CloseCode, HandshakeError, Message, WebSocketClient, WebSocketServer, WebSocketSettings,
+    },
 };
+use std::net::SocketAddr;
 
 /// Accepts the handshake of every request.
 struct Site {
@@ -63,6 +67,69 @@ fn settings() -> Result<WebSocketServer> {
     let websocket =
         WebSocketServer::with(settings)?.origins(["https://chat.example.org"]).protocols(["chat.v1"])?;
     Ok(websocket)
+}
+
+/// A client that says hello.
+struct Guest;
+
+impl Handler for Guest {
+    type Read = Message;
+    type Write = Message;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        ctx.write(Message::text("hello"))
+    }
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Message) -> Result {
+        ctx.write(message)
+    }
+}
+
+fn join(
+    group: &EventLoopGroup,
+    websocket: WebSocketClient,
+    address: SocketAddr,
+) -> Result<ReconnectingChannel<Message>> {
+    let client = ClientBootstrap::new(group)
+        .websocket(websocket, "/chat", |accepted| accepted.into_parts().1.handler(Guest))
+        .reconnect(Backoff::new())
+        .retry_if(HandshakeError::is_retryable)
+        .connect(address)?;
+    Ok(client)
+}
+
+#[test]
+fn a_client_gives_up_when_the_server_refuses_it() {
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let (room, http) = (ChannelGroup::new(), HttpServer::new());
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_peer| {
+            http.pipeline().handler(Site { websocket: settings().unwrap(), room: room.clone() })
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let client = WebSocketClient::new("localhost").header("Origin", "https://evil.example");
+    let client = join(&group, client, server.local_address()).unwrap();
+    let error = client.closed().wait_timeout(crate::support::wait::PATIENCE).unwrap().unwrap_err();
+    assert_eq!(HandshakeError::of(&error).unwrap().status().unwrap().as_u16(), 403);
+}
+
+#[cfg(feature = "json")]
+#[test]
+fn messages_are_serde_types() {
+    use netwheel::stage::Json;
+
+    #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+    enum Event {
+        Left { name: String },
+    }
+
+    fn pipeline(accepted: Accepted) -> Pipeline<Event> {
+        let frames = accepted.into_parts().1.stage(Json::<Event, Event, Message>::new());
+        frames.on_read(|ctx, event: Event| ctx.write(event))
+    }
+
+    let _: fn(Accepted) -> Pipeline<Event> = pipeline;
 }
 
 #[test]

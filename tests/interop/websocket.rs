@@ -114,16 +114,13 @@ impl Handler for Echo {
 fn visit(
     group: &EventLoopGroup,
     address: &str,
-    target: String,
+    target: &str,
     texts: Option<Sender<String>>,
 ) -> Completion<CloseCause> {
     let settings = WebSocketSettings::new().max_message(16 << 20);
     let client = WebSocketClient::new(address).with(settings).unwrap().deflate(Deflate::new()).unwrap();
     let connected = ClientBootstrap::new(group)
-        .pipeline(move |_peer| {
-            let texts = texts.clone();
-            client.pipeline(&target, move |accepted| accepted.into_parts().1.handler(Echo(texts)))
-        })
+        .websocket(client, target, move |accepted| accepted.into_parts().1.handler(Echo(texts.clone())))
         .connect(address);
     done(connected).unwrap().closed()
 }
@@ -139,19 +136,19 @@ fn our_client_passes_the_autobahn_cases() {
     let address = server.stderr.wait_for("listening on ws://");
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let (texts, text) = channel();
-    done(visit(&group, &address, "/getCaseCount".into(), Some(texts))).unwrap();
+    done(visit(&group, &address, "/getCaseCount", Some(texts))).unwrap();
     let count: usize = receive(&text).parse().unwrap();
     let cases: Vec<usize> = (1..=count).collect();
     // Some cases wait for seconds.
     for cases in cases.chunks(32) {
         let run =
-            |case: &usize| visit(&group, &address, format!("/runCase?case={case}&agent=netwheel"), None);
+            |case: &usize| visit(&group, &address, &format!("/runCase?case={case}&agent=netwheel"), None);
         let running: Vec<_> = cases.iter().map(run).collect();
         for closed in running {
             done(closed).unwrap();
         }
     }
-    done(visit(&group, &address, "/updateReports?agent=netwheel".into(), None)).unwrap();
+    done(visit(&group, &address, "/updateReports?agent=netwheel", None)).unwrap();
     server.succeed();
     all_passed(&directory);
 }

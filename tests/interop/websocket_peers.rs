@@ -148,12 +148,9 @@ fn talk_to(mut server: Process) {
     let client = WebSocketClient::new(&address).deflate(Deflate::new()).unwrap();
     let left: Vec<Message> = messages.iter().rev().cloned().collect();
     let connected = ClientBootstrap::new(&group)
-        .pipeline(move |_peer| {
-            let talk = Talk { left: left.clone(), echoes: echoes.clone() };
-            client.pipeline("/", move |accepted| {
-                assert!(accepted.is_compressed());
-                accepted.into_parts().1.handler(talk)
-            })
+        .websocket(client, "/", move |accepted| {
+            assert!(accepted.is_compressed());
+            accepted.into_parts().1.handler(Talk { left: left.clone(), echoes: echoes.clone() })
         })
         .connect(&*address);
     let connection = done(connected).unwrap();

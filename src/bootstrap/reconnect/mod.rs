@@ -9,7 +9,6 @@
 //!
 //! Invariant: invalid settings are refused before anything starts. Any thread may start a client or
 //! use the handle. The hook is called on the client's loop.
-//! handle. The hook is called on the client's loop.
 
 mod backoff;
 mod handle;
@@ -25,7 +24,7 @@ use crate::{
     event_loop::Connecting,
     transport::{Address, ToAddress},
 };
-use reconnect_state::{Attempting, ReconnectState};
+use reconnect_state::{Attempting, ReconnectRules, ReconnectState};
 use std::{fmt, ops::ControlFlow, sync::Arc, time::Duration};
 
 /// An event of a reconnecting client, passed to the hook of [`ReconnectBuilder::on_event`].
@@ -86,12 +85,15 @@ impl<M> fmt::Debug for ReconnectEvent<'_, M> {
 
 type Hook<M> = Box<dyn Fn(ReconnectEvent<'_, M>) -> ControlFlow<()> + Send + Sync>;
 
+type RetryIf = Box<dyn Fn(&Error) -> bool + Send + Sync>;
+
 /// A builder for a reconnecting client, created by [`ClientBootstrap::reconnect`].
 #[must_use]
 pub struct ReconnectBuilder<F, M> {
     bootstrap: ClientBootstrap<Arc<F>>,
     backoff: Backoff,
     hook: Option<Hook<M>>,
+    retry_if: Option<RetryIf>,
 }
 
 impl<F, P> ClientBootstrap<Arc<F>>
@@ -130,7 +132,7 @@ where
     /// # }
     /// ```
     pub fn reconnect(&self, backoff: Backoff) -> ReconnectBuilder<F, P::Message> {
-        ReconnectBuilder { bootstrap: self.clone(), backoff, hook: None }
+        ReconnectBuilder { bootstrap: self.clone(), backoff, hook: None, retry_if: None }
     }
 }
 
@@ -150,6 +152,31 @@ where
         self
     }
 
+    /// Sets a function that returns whether another attempt may succeed after this error of an
+    /// attempt. If it returns `false`, the client gives up with that error. By default every error
+    /// is retried. The function is called on the client's loop. A panic in it is logged, and the
+    /// client continues.
+    ///
+    /// ```
+    /// # use netwheel::{codec::RawBytes, reconnect::Backoff, prelude::*};
+    /// # use std::io::ErrorKind;
+    /// # fn main() -> Result {
+    /// # let group = EventLoopGroup::builder().threads(1).build()?;
+    /// # let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    /// let client = ClientBootstrap::new(&group)
+    ///     .pipeline(|_peer| Pipeline::codec(RawBytes).on_read(|_, _: bytes::Bytes| Ok(())))
+    ///     .reconnect(Backoff::new())
+    ///     .retry_if(|error| error.io_kind() != Some(ErrorKind::ConnectionRefused))
+    ///     .connect(address)?;
+    /// assert!(client.closed().wait().is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn retry_if(mut self, retryable: impl Fn(&Error) -> bool + Send + Sync + 'static) -> Self {
+        self.retry_if = Some(Box::new(retryable));
+        self
+    }
+
     /// Starts the client. The first attempt is made without a delay, on the group's next loop,
     /// which serves all later connections too.
     ///
@@ -160,7 +187,7 @@ where
     /// If a setting is out of range, the host name has no address, the loop's queue is full, or the
     /// loop is shut down. An unreachable server is not an error: the client keeps trying.
     pub fn connect(self, address: impl ToAddress) -> Result<ReconnectingChannel<P::Message>> {
-        let ReconnectBuilder { bootstrap, backoff, hook } = self;
+        let ReconnectBuilder { bootstrap, backoff, hook, retry_if } = self;
         backoff.check()?;
         let config = bootstrap.check(address.host())?;
         let addresses = address.addresses()?;
@@ -177,8 +204,8 @@ where
             // client.
             bootstrap.call(&caller, assignment, call, Connecting::submit_always);
         };
-        let reconnect_state = ReconnectState::new(event_loop, addresses, Box::new(call), hook, backoff);
-        let reconnect_state = Arc::new(reconnect_state);
+        let rules = ReconnectRules { backoff, hook, retry_if };
+        let reconnect_state = Arc::new(ReconnectState::new(event_loop, addresses, Box::new(call), rules));
         let pending = Attempting::new(reconnect_state.clone());
         reconnect_state.event_loop.execute(move || pending.take(ReconnectState::try_to_connect))?;
         Ok(ReconnectingChannel { reconnect_state })

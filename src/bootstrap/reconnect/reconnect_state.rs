@@ -7,7 +7,7 @@
 //! client's loop, except for `stop`, which any thread may call.
 
 use super::{
-    Hook, ReconnectEvent,
+    Hook, ReconnectEvent, RetryIf,
     backoff::{Backoff, Retries},
 };
 use crate::{
@@ -33,7 +33,15 @@ pub(super) struct ReconnectState<M> {
     pub(super) addresses: Vec<Address>,
     call: Box<MakeCall>,
     hook: Option<Hook<M>>,
+    retry_if: Option<RetryIf>,
     state: Mutex<ConnectionProgress<M>>,
+}
+
+/// The settings of a reconnecting client.
+pub(super) struct ReconnectRules<M> {
+    pub(super) backoff: Backoff,
+    pub(super) hook: Option<Hook<M>>,
+    pub(super) retry_if: Option<RetryIf>,
 }
 
 pub(super) struct ConnectionProgress<M> {
@@ -68,9 +76,9 @@ impl<M> ReconnectState<M> {
         event_loop: EventLoop,
         addresses: Vec<Address>,
         call: Box<MakeCall>,
-        hook: Option<Hook<M>>,
-        backoff: Backoff,
+        rules: ReconnectRules<M>,
     ) -> Self {
+        let ReconnectRules { backoff, hook, retry_if } = rules;
         let state = ConnectionProgress {
             phase: ReconnectPhase::Between,
             retries: Retries::new(backoff),
@@ -80,7 +88,7 @@ impl<M> ReconnectState<M> {
             awaited: Waiters::default(),
             ends: Waiters::default(),
         };
-        ReconnectState { event_loop, addresses, call, hook, state: Mutex::new(state) }
+        ReconnectState { event_loop, addresses, call, hook, retry_if, state: Mutex::new(state) }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, ConnectionProgress<M>> {
@@ -90,18 +98,27 @@ impl<M> ReconnectState<M> {
 
     /// Calls the hook and returns whether the client continues.
     fn notify(&self, event: ReconnectEvent<'_, M>) -> bool {
-        let Some(hook) = &self.hook else { return true };
-        let mut continues = true;
-        if let Some(message) = caught(|| continues = hook(event).is_continue()) {
-            log_throttled!(
-                off_loop(),
-                PANICS,
-                Level::Error,
-                "the hook of a reconnecting client panicked: {message}"
-            );
-        }
-        continues
+        self.hook.as_ref().is_none_or(|hook| ask("hook", || hook(event).is_continue()))
     }
+
+    /// Returns whether another attempt may succeed after this error.
+    fn is_retryable(&self, error: &Error) -> bool {
+        self.retry_if.as_ref().is_none_or(|retry_if| ask("`retry_if`", || retry_if(error)))
+    }
+}
+
+/// Calls a function of the program. Returns `true` if it panics.
+fn ask(function: &str, call: impl FnOnce() -> bool) -> bool {
+    let mut answer = true;
+    if let Some(message) = caught(|| answer = call()) {
+        log_throttled!(
+            off_loop(),
+            PANICS,
+            Level::Error,
+            "the {function} of a reconnecting client panicked: {message}"
+        );
+    }
+    answer
 }
 
 impl<M: 'static> ReconnectState<M> {
@@ -159,6 +176,7 @@ impl<M: 'static> ReconnectState<M> {
     /// Handles the failure of an attempt. Runs on the loop, or on the thread that drops the attempt
     /// if the loop ends.
     fn failed(self: Arc<Self>, error: Error) {
+        let is_retryable = self.is_retryable(&error);
         let (attempt, next) = {
             let mut state = self.lock();
             if matches!(state.phase, ReconnectPhase::Stopping) {
@@ -167,8 +185,8 @@ impl<M: 'static> ReconnectState<M> {
             }
             state.phase = ReconnectPhase::Between;
             let ConnectionProgress { retries, dice, attempt, .. } = &mut *state;
-            let next = if self.event_loop.is_shutting_down() { None } else { retries.failed(dice) };
-            (*attempt, next)
+            let ends = !is_retryable || self.event_loop.is_shutting_down();
+            (*attempt, if ends { None } else { retries.failed(dice) })
         };
         let continues = self.notify(ReconnectEvent::Failed { attempt, error: &error, next });
         self.proceed(continues, next, error);

@@ -1,6 +1,7 @@
 //! The compression of one connection.
 
-use super::{engines, negotiated::Negotiated};
+pub(in crate::websocket) use super::Negotiated;
+use super::engines;
 use crate::{
     pipeline::combine,
     websocket::{error::WebSocketError, frame::short_or_own},
@@ -30,23 +31,25 @@ impl fmt::Debug for Contexts {
     }
 }
 
+impl From<Option<Negotiated>> for Compression {
+    fn from(negotiated: Option<Negotiated>) -> Self {
+        Compression { negotiated, contexts: None }
+    }
+}
+
 impl Compression {
     /// No compression.
     pub(in crate::websocket) const OFF: Compression = Compression { negotiated: None, contexts: None };
 
-    pub(in crate::websocket) fn new(negotiated: Negotiated) -> Self {
-        Compression { negotiated: Some(negotiated), contexts: None }
+    #[cfg(test)]
+    pub(in crate::websocket) fn has_contexts(&self) -> bool {
+        self.contexts.is_some()
     }
 
     /// Returns whether the extension was negotiated.
     #[inline]
     pub(in crate::websocket) fn is_on(&self) -> bool {
         self.negotiated.is_some()
-    }
-
-    #[cfg(test)]
-    pub(in crate::websocket) fn has_contexts(&self) -> bool {
-        self.contexts.is_some()
     }
 
     /// Returns the content of a compressed message, with at most `limit` bytes.

@@ -1,21 +1,20 @@
 //! The client's side of the handshake.
 
 use super::{
+    HandshakeError,
     accept_key::{accept_key, random_request_key},
-    handshake_error::HandshakeError,
+    filter::HandshakeFilter,
     server::checked_protocol,
 };
 #[cfg(feature = "deflate")]
-use crate::websocket::deflate::{Deflate, Negotiated};
+use crate::websocket::deflate::Deflate;
 use crate::{
-    channel::AnyPipeline,
-    error::{Error, Result},
-    http::{Headers, HttpClient, Part, Request, Response, StatusCode, Version},
-    pipeline::{Context, Handler},
+    Result,
+    http::{Headers, Request, Response, StatusCode, Version},
     websocket::{
-        accepted::Accepted,
-        compression::Compression,
-        connection::{WebSocketPipeline, pipeline},
+        Accepted, WebSocketPipeline, WebSocketSettings,
+        compression::{Compression, Negotiated},
+        connection::pipeline,
         header_list::{elements, only},
         role::Role,
         settings::WebSocketSettings,
@@ -25,22 +24,18 @@ use std::sync::Arc;
 
 /// The settings of a WebSocket client: limits, subprotocols, headers.
 ///
-/// [`pipeline`](WebSocketClient::pipeline) makes the handshake on a connection:
+/// [`ClientBootstrap::websocket`](crate::ClientBootstrap::websocket) makes connections with it:
 ///
 /// ```no_run
-/// use netwheel::{prelude::*, websocket::{Message, WebSocketClient}};
+/// use netwheel::{prelude::*, websocket::{HandshakeError, Message, WebSocketClient}};
 ///
-/// struct Greet;
+/// struct Print;
 ///
-/// impl Handler for Greet {
+/// impl Handler for Print {
 ///     type Read = Message;
 ///     type Write = Message;
 ///
-///     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-///         ctx.write(Message::text("hello"))
-///     }
-///
-///     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Message) -> Result {
+///     fn read(&mut self, _: &mut Context<'_, Self>, message: Message) -> Result {
 ///         println!("{message:?}");
 ///         Ok(())
 ///     }
@@ -48,14 +43,18 @@ use std::sync::Arc;
 ///
 /// # fn main() -> Result {
 /// let group = EventLoopGroup::new()?;
-/// let websocket = WebSocketClient::new("example.org");
-/// let channel = ClientBootstrap::new(&group)
-///     .pipeline(move |_peer| {
-///         websocket.pipeline("/ws", |accepted| accepted.into_parts().1.handler(Greet))
+/// let connecting = ClientBootstrap::new(&group)
+///     .websocket(WebSocketClient::new("example.org"), "/ws", |accepted| {
+///         accepted.into_parts().1.handler(Print)
 ///     })
-///     .connect("example.org:80")
-///     .wait()?;
-/// # channel.closed().wait()?;
+///     .connect("example.org:80");
+/// match connecting.wait() {
+///     Ok(channel) => channel.write(Message::text("hello"))?,
+///     Err(error) => match HandshakeError::of(&error).and_then(HandshakeError::status) {
+///         Some(status) => println!("the server has refused the handshake with {status}"),
+///         None => println!("{error:#}"),
+///     },
+/// }
 /// # Ok(())
 /// # }
 /// ```
@@ -125,19 +124,14 @@ impl WebSocketClient {
         Ok(self)
     }
 
-    /// Returns a pipeline that makes the handshake for `target`, such as `/chat`, and then
-    /// continues with the pipeline that `next` returns.
+    /// Returns a byte filter that makes the handshake for `target`, such as `/chat`.
     ///
-    /// If the server refuses, an error is logged and the channel closes. The same applies if the
-    /// response is not complete within [`handshake_time`](WebSocketSettings::handshake_time). The
-    /// handler of `next` is never called in these cases.
-    pub fn pipeline<P: Into<AnyPipeline>>(
-        &self,
-        target: &str,
-        next: impl FnOnce(Accepted) -> P + 'static,
-    ) -> AnyPipeline {
-        let handler = Handshaking { handshake: self.handshake(), target: target.into(), next: Some(next) };
-        HttpClient::new().host(&self.host).pipeline().handler(handler).into_any()
+    /// [`ClientBootstrap::websocket`](crate::ClientBootstrap::websocket) adds it to each connection
+    /// of a client. Use it directly in tests, or with
+    /// [`Context::start_filter`](crate::Context::start_filter) on a connection through a proxy. It
+    /// stores an [`Accepted`] as [info](crate::filter::FilterContext::set_info).
+    pub fn filter(&self, target: &str) -> HandshakeFilter {
+        HandshakeFilter::new(self, target.into())
     }
 
     /// Starts a handshake for programs that write the request and read the response themselves.
@@ -152,6 +146,11 @@ impl WebSocketClient {
 }
 
 impl ClientHandshake {
+    /// Returns the host that the request is for.
+    pub(super) fn host(&self) -> &str {
+        &self.client.host
+    }
+
     /// Returns the request for `target`. The client adds `Host`.
     pub fn request(&self, target: &str) -> Request {
         let mut request = Request::get(target);
@@ -179,7 +178,7 @@ impl ClientHandshake {
     /// [`HandshakeError`] names the difference between request and response.
     pub fn check(&self, response: Response) -> Result<Accepted, HandshakeError> {
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return Err(HandshakeError::Status(response.status()));
+            return Err(HandshakeError::refused(response));
         }
         let headers = response.headers();
         // HTTP/1.0 has no upgrades (RFC 9110, section 7.8).
@@ -194,12 +193,12 @@ impl ClientHandshake {
             return Err(HandshakeError::AcceptKey);
         }
         let protocol = self.protocol(headers)?;
-        let compression = self.compression(headers)?;
+        let negotiated = self.negotiated(headers)?;
         Ok(Accepted {
             settings: self.client.settings.clone(),
             role: Role::Client,
             protocol,
-            compression,
+            negotiated,
             response,
         })
     }
@@ -215,52 +214,14 @@ impl ClientHandshake {
     }
 
     /// Returns the compression that the server has accepted.
-    fn compression(&self, headers: &Headers) -> Result<Compression, HandshakeError> {
+    fn negotiated(&self, headers: &Headers) -> Result<Option<Negotiated>, HandshakeError> {
         if elements(headers, "sec-websocket-extensions").next().is_none() {
-            return Ok(Compression::OFF);
+            return Ok(None);
         }
         #[cfg(feature = "deflate")]
         if let Some(deflate) = &self.client.deflate {
-            let negotiated = Negotiated::check(deflate, headers).ok_or(HandshakeError::Extension)?;
-            return Ok(Compression::new(negotiated));
+            return Negotiated::check(deflate, headers).map(Some).ok_or(HandshakeError::Extension);
         }
         Err(HandshakeError::Extension)
-    }
-}
-
-/// Makes the handshake, and gives the channel its pipeline.
-struct Handshaking<F> {
-    handshake: ClientHandshake,
-    target: Box<str>,
-    next: Option<F>,
-}
-
-impl<F, P> Handler for Handshaking<F>
-where
-    F: FnOnce(Accepted) -> P + 'static,
-    P: Into<AnyPipeline>,
-{
-    type Read = Part<Response>;
-    type Write = Part<Request>;
-
-    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        let limit = self.handshake.client.settings.handshake_time;
-        if !limit.is_zero() {
-            // Dropped with this pipeline when the handshake succeeds.
-            ctx.schedule(limit, move |_, ctx| {
-                ctx.close_now();
-                Err(Error::timed_out("the WebSocket handshake", limit))
-            });
-        }
-        ctx.write(self.handshake.request(&self.target).into())
-    }
-
-    fn read(&mut self, ctx: &mut Context<'_, Self>, part: Part<Response>) -> Result {
-        let Part::Head(response) = part else { return Ok(()) };
-        let is_final =
-            !response.status().is_informational() || response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        let Some(next) = self.next.take_if(|_| is_final) else { return Ok(()) };
-        let accepted = self.handshake.check(response)?;
-        ctx.replace_pipeline(next(accepted).into())
     }
 }

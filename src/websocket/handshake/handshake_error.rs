@@ -1,20 +1,24 @@
 //! Why a client refuses the response of a server.
 
 use crate::{
-    error::{Error, PeerError},
-    http::StatusCode,
+    Error,
+    error::PeerError,
+    http::{Headers, Message, Response, StatusCode},
 };
+use bytes::Bytes;
 use std::fmt;
 
 /// Why a client refuses the response of a server to its handshake.
 ///
-/// The cause of a [`PeerError::Protocol`] with the protocol "WebSocket";
-/// [`of`](HandshakeError::of) finds it. The channel closes.
+/// The `connect` of a [`ClientBootstrap::websocket`](crate::ClientBootstrap::websocket) fails with
+/// it, as the cause of a [`PeerError::Protocol`] with the protocol "WebSocket".
+/// [`of`](HandshakeError::of) finds it there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// The server does not switch to WebSocket.
-    Status(StatusCode),
+    /// The server does not switch to WebSocket. Contains its response, with at most
+    /// [`MAX_BODY`](HandshakeError::MAX_BODY) bytes of the body.
+    Refused(Box<Message<Response>>),
     /// The headers `Upgrade` or `Connection` are missing or different.
     NotUpgraded,
     /// The header `Sec-WebSocket-Accept` does not answer our key.
@@ -26,6 +30,9 @@ pub enum HandshakeError {
 }
 
 impl HandshakeError {
+    /// The largest number of bytes of a refusal's body: 4 KiB. The rest is not read.
+    pub const MAX_BODY: usize = 4096;
+
     /// Returns the `HandshakeError` that caused `error`, if there is one.
     pub fn of(error: &Error) -> Option<&HandshakeError> {
         match error {
@@ -33,12 +40,41 @@ impl HandshakeError {
             _ => None,
         }
     }
+
+    /// Returns the refusal with this head.
+    pub(super) fn refused(head: Response) -> Self {
+        HandshakeError::Refused(Box::new(Message { head, body: Bytes::new(), trailers: Headers::new() }))
+    }
+
+    /// Returns the response of a server that does not switch to WebSocket.
+    pub fn response(&self) -> Option<&Message<Response>> {
+        match self {
+            HandshakeError::Refused(response) => Some(response),
+            _ => None,
+        }
+    }
+
+    /// Returns the status of a server that does not switch to WebSocket.
+    pub fn status(&self) -> Option<StatusCode> {
+        self.response().map(|response| response.head.status())
+    }
+
+    /// Returns whether another attempt may succeed, for
+    /// [`retry_if`](crate::reconnect::ReconnectBuilder::retry_if). The server must change first if
+    /// it has responded with 3xx or 4xx, except for 408, 421, 425 and 429, or with a 101 that does not
+    /// answer the request. Errors that are not a `HandshakeError` are retryable.
+    pub fn is_retryable(error: &Error) -> bool {
+        let Some(refusal) = HandshakeError::of(error) else { return true };
+        let Some(status) = refusal.status() else { return false };
+        !matches!(status.as_u16(), 300..=499) || matches!(status.as_u16(), 408 | 421 | 425 | 429)
+    }
 }
 
 impl fmt::Display for HandshakeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            HandshakeError::Status(status) => {
+            HandshakeError::Refused(response) => {
+                let status = response.head.status();
                 write!(f, "the server responded with {status} {}", status.reason())
             }
             HandshakeError::NotUpgraded => f.write_str("the server does not switch to WebSocket"),

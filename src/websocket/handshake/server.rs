@@ -2,14 +2,14 @@
 
 use super::accept_key::{accept_key, is_key};
 #[cfg(feature = "deflate")]
-use crate::websocket::deflate::{Deflate, Negotiated};
+use crate::websocket::deflate::Deflate;
 use crate::{
     error::{Error, Result},
     http::{Request, Response, StatusCode},
     websocket::{
-        accepted::Accepted,
-        compression::Compression,
-        connection::{WebSocketPipeline, pipeline},
+        Accepted, WebSocketPipeline, WebSocketSettings,
+        compression::{Compression, Negotiated},
+        connection::pipeline,
         header_list::{elements, is_token, only},
         role::Role,
         settings::WebSocketSettings,
@@ -173,9 +173,9 @@ impl WebSocketServer {
         if let Some(protocol) = &protocol {
             response = response.header("Sec-WebSocket-Protocol", &**protocol);
         }
-        let compression = self.negotiate(request, &mut response);
+        let negotiated = self.negotiate(request, &mut response);
         let settings = self.settings.clone();
-        Ok(Accepted { settings, role: Role::Server, protocol, compression, response })
+        Ok(Accepted { settings, role: Role::Server, protocol, negotiated, response })
     }
 
     fn allows_origin(&self, request: &Request) -> bool {
@@ -196,17 +196,16 @@ impl WebSocketServer {
     }
 
     #[cfg(feature = "deflate")]
-    fn negotiate(&self, request: &Request, response: &mut Response) -> Compression {
-        let accepted = self.deflate.as_ref().and_then(|ours| Negotiated::accept(ours, request.headers()));
-        let Some((negotiated, answer)) = accepted else { return Compression::OFF };
+    fn negotiate(&self, request: &Request, response: &mut Response) -> Option<Negotiated> {
+        let (negotiated, answer) = Negotiated::accept(self.deflate.as_ref()?, request.headers())?;
         response.headers_mut().add("Sec-WebSocket-Extensions", answer);
-        Compression::new(negotiated)
+        Some(negotiated)
     }
 
     #[cfg(not(feature = "deflate"))]
     #[expect(clippy::unused_self, reason = "only used with the feature `deflate`")]
-    fn negotiate(&self, _: &Request, _: &mut Response) -> Compression {
-        Compression::OFF
+    fn negotiate(&self, _: &Request, _: &mut Response) -> Option<Negotiated> {
+        None
     }
 
     /// Starts the pipeline of a connection whose handshake was made elsewhere, without compression.

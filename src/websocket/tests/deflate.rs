@@ -28,8 +28,9 @@ fn pair(server: &Deflate, client: &Deflate, max_message: usize) -> (WebSocketCod
     let answer = Headers::new().with("Sec-WebSocket-Extensions", answer);
     let theirs = Negotiated::check(client, &answer).expect("the answer fits the offer");
     let settings = settings().max_message(max_message);
-    let codec =
-        |role, negotiated| WebSocketCodec::new(settings.clone().into(), role, Compression::new(negotiated));
+    let codec = |role, negotiated| {
+        WebSocketCodec::new(settings.clone().into(), role, Compression::from(Some(negotiated)))
+    };
     (codec(Role::Server, ours), codec(Role::Client, theirs))
 }
 

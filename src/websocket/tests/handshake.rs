@@ -205,20 +205,22 @@ impl Handler for Greet {
     }
 }
 
+/// Returns a channel of a client that makes a handshake, and then continues with this handler.
+fn client_channel<H>(client: &WebSocketClient, handler: H) -> EmbeddedChannel<Message>
+where
+    H: Handler<Read = Message, Write = Message>,
+{
+    let builder = EmbeddedChannel::builder(client.connected().handler(handler));
+    builder.filter(client.filter("/chat")).handshake_timeout(Duration::from_secs(5)).build().unwrap()
+}
+
 #[test]
 fn our_client_connects_to_our_server() {
     let websocket = WebSocketServer::new().protocols(["b", "a"]).unwrap();
     let mut server = EmbeddedChannel::new(site(websocket));
     let received = Rc::new(RefCell::new(Vec::new()));
-    let seen = received.clone();
-    let pipeline = WebSocketClient::new("example.org").protocols(["a", "b"]).unwrap().pipeline(
-        "/chat",
-        move |accepted| {
-            assert_eq!(accepted.protocol(), Some("b"));
-            accepted.into_parts().1.handler(Greet(seen))
-        },
-    );
-    let mut client = EmbeddedChannel::new(crate::channel::IntoPipeline::into_pipeline(pipeline).unwrap());
+    let client = WebSocketClient::new("example.org").protocols(["a", "b"]).unwrap();
+    let mut client = client_channel(&client, Greet(received.clone()));
     exchange(&mut client, &mut server);
     assert_eq!(*received.borrow(), [Message::text("hello")]);
 }
@@ -246,19 +248,29 @@ fn a_client_refuses_a_response_that_does_not_answer_its_request() {
     assert_eq!(changed("Sec-WebSocket-Protocol", "b"), HandshakeError::Protocol);
     assert_eq!(changed("Sec-WebSocket-Extensions", "permessage-deflate"), HandshakeError::Extension);
     let refused = handshake.check(Response::new(StatusCode::FORBIDDEN)).unwrap_err();
-    assert_eq!(refused, HandshakeError::Status(StatusCode::FORBIDDEN));
+    assert_eq!(refused.status(), Some(StatusCode::FORBIDDEN));
     assert_eq!(refused.to_string(), "the server responded with 403 Forbidden");
 }
 
-/// Returns a channel of a client that echoes after its handshake.
-fn echo_client(client: &WebSocketClient) -> EmbeddedChannel<std::convert::Infallible> {
-    let pipeline = client.pipeline("/", |accepted| accepted.into_parts().1.handler(Echo));
-    EmbeddedChannel::new(crate::channel::IntoPipeline::into_pipeline(pipeline).unwrap())
+/// A handler that records the errors of its channel. It is called after a handshake only.
+struct Unreached;
+
+impl Handler for Unreached {
+    type Read = Message;
+    type Write = Message;
+
+    fn active(&mut self, _: &mut Context<'_, Self>) -> Result {
+        panic!("the handshake has succeeded");
+    }
+
+    fn read(&mut self, _: &mut Context<'_, Self>, _: Message) -> Result {
+        Ok(())
+    }
 }
 
 #[test]
 fn a_client_does_not_accept_a_handshake_in_http_1_0() {
-    let mut channel = echo_client(&WebSocketClient::new("example.org"));
+    let mut channel = client_channel(&WebSocketClient::new("example.org"), Unreached);
     let request = String::from_utf8(channel.read_outbound().to_vec()).unwrap();
     let key = request.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")).unwrap();
     let accept = accept_key(key.as_bytes());
@@ -272,9 +284,7 @@ fn a_client_does_not_accept_a_handshake_in_http_1_0() {
 #[test]
 fn a_handshake_of_a_client_has_a_time_limit_that_no_byte_extends() {
     for piece in ["", "HTTP/1.1 102 Processing\r\n\r\n", "x"] {
-        let settings = WebSocketSettings::new().handshake_time(Duration::from_secs(5));
-        let client = WebSocketClient::new("example.org").with(settings).unwrap();
-        let mut channel = echo_client(&client);
+        let mut channel = client_channel(&WebSocketClient::new("example.org"), Unreached);
         let head = "HTTP/1.1 200 OK".to_owned();
         for second in 0..5 {
             assert!(channel.is_open(), "{piece:?} after {second} s");
@@ -289,12 +299,72 @@ fn a_handshake_of_a_client_has_a_time_limit_that_no_byte_extends() {
 
 #[test]
 fn the_time_limit_of_a_handshake_ends_with_it() {
-    let settings =
-        WebSocketSettings::new().handshake_time(Duration::from_secs(5)).ping_interval(Duration::ZERO);
+    let settings = WebSocketSettings::new().ping_interval(Duration::ZERO);
     let client = WebSocketClient::new("example.org").with(settings).unwrap();
-    let mut client = echo_client(&client);
+    let mut client = client_channel(&client, Echo);
     let mut server = EmbeddedChannel::new(site(WebSocketServer::new()));
     exchange(&mut client, &mut server);
     client.advance(Duration::from_secs(20));
     assert!(client.is_open());
+}
+
+/// Returns the refusal that a client sees if its server sends `response` in pieces of this length,
+/// and then ends its stream.
+fn refusal(response: &str, piece: usize) -> HandshakeError {
+    let mut reader = crate::http::UpgradeReader::new(HandshakeError::MAX_BODY);
+    let mut input = Vec::new();
+    for bytes in response.as_bytes().chunks(piece) {
+        input.extend_from_slice(bytes);
+        let (consumed, upgrade) = reader.read(&input).unwrap();
+        input.drain(..consumed);
+        if let crate::http::Upgrade::Refused(response) = upgrade {
+            return HandshakeError::Refused(response);
+        }
+    }
+    match reader.end_of_input().unwrap() {
+        crate::http::Upgrade::Refused(response) => HandshakeError::Refused(response),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_refusal_has_the_response_however_it_is_split() {
+    let long = "x".repeat(10_000);
+    let table = [
+        (
+            "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer\r\nContent-Length: 6\r\n\r\ngo away",
+            401,
+            "go awa",
+        ),
+        (
+            "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 503 Busy\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n",
+            503,
+            "no",
+        ),
+        ("HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 0\r\n\r\n", 302, ""),
+        ("HTTP/1.0 500 Oops\r\n\r\nuntil the end", 500, "until the end"),
+        ("HTTP/1.1 403 No\r\nContent-Length: 99\r\n\r\ncut", 403, "cut"),
+        (&format!("HTTP/1.1 400 No\r\nContent-Length: 10000\r\n\r\n{long}"), 400, &long[..4096]),
+    ];
+    for (response, status, body) in table {
+        for piece in [1, 7, 100_000] {
+            let error = refusal(response, piece);
+            assert_eq!(error.status().map(StatusCode::as_u16), Some(status));
+            assert_eq!(error.response().unwrap().body, body, "{status} in pieces of {piece}");
+        }
+    }
+    let error = refusal(table[0].0, 5);
+    assert_eq!(error.response().unwrap().head.headers().text("www-authenticate"), Some("Bearer"));
+}
+
+#[test]
+fn only_refusals_that_may_change_are_retryable() {
+    let error = |code| refusal(&format!("HTTP/1.1 {code} x\r\nContent-Length: 0\r\n\r\n"), 99).into();
+    for (code, retryable) in
+        [(401, false), (403, false), (302, false), (404, false), (429, true), (503, true)]
+    {
+        assert_eq!(HandshakeError::is_retryable(&error(code)), retryable, "{code}");
+    }
+    assert!(!HandshakeError::is_retryable(&HandshakeError::AcceptKey.into()));
+    assert!(HandshakeError::is_retryable(&crate::Error::Closed));
 }

@@ -9,33 +9,13 @@ use crate::{
     message_id::MessageId,
     protocol::{Code, Reply, Request},
 };
-use netwheel::{error::PeerError, prelude::*, testing::simulation::sometimes, websocket::Message};
+use netwheel::{error::PeerError, prelude::*, testing::simulation::sometimes};
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex},
 };
 
 const ROOM: &str = "lobby";
-
-/// Reads replies from text frames, and writes requests as text frames.
-pub(super) struct Frames;
-
-impl Stage for Frames {
-    type ReadIn = Message;
-    type ReadOut = Reply;
-    type WriteIn = Request;
-    type WriteOut = Message;
-
-    fn read(&mut self, _: &mut StageContext<'_, Self>, message: Message) -> Result<Option<Reply>> {
-        let Some(text) = message.as_text() else { return Ok(None) };
-        let reply = serde_json::from_str(text);
-        reply.map(Some).map_err(|error| PeerError::Malformed(error.to_string().into()).into())
-    }
-
-    fn write(&mut self, ctx: &mut StageContext<'_, Self>, request: Request) -> Result {
-        ctx.write(Message::text(serde_json::to_string(&request).map_err(Error::other)?))
-    }
-}
 
 /// Returns the name of a bot.
 pub(super) fn name(number: u32) -> String {

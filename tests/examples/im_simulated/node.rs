@@ -5,16 +5,13 @@ use super::{
     ledger::Ledger,
     support::{Calm, Draw, SECOND, until_ok},
 };
-use crate::{
-    im_simulated::bot::Frames,
-    protocol::{Reply, Request},
-};
+use crate::protocol::{Reply, Request};
 use netwheel::{
     codec::Line,
     prelude::*,
     stage::Json,
     testing::simulation::sleep,
-    websocket::{WebSocketClient, WebSocketSettings},
+    websocket::{Message, WebSocketClient, WebSocketSettings},
 };
 use std::{
     sync::{Arc, Mutex},
@@ -33,11 +30,13 @@ pub(super) fn run(number: u32, ledger: &Arc<Mutex<Ledger>>, calm: &Calm) -> Resu
         let ended = if is_websocket {
             let settings = WebSocketSettings::new().ping_interval(Duration::ZERO);
             let websocket = WebSocketClient::new("server").with(settings)?;
-            let client = bootstrap.pipeline(move |_peer| {
-                let bot = bot.clone();
-                websocket.pipeline("/ws", move |accepted| {
-                    accepted.into_parts().1.stage(Frames).idle(idle).handler(bot())
-                })
+            let client = bootstrap.websocket(websocket, "/ws", move |accepted| {
+                accepted
+                    .into_parts()
+                    .1
+                    .stage(Json::<Reply, Request, Message>::new())
+                    .idle(idle)
+                    .handler(bot())
             });
             client.connect("server:8080").wait().map(|channel| channel.closed())
         } else {

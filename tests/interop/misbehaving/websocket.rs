@@ -4,26 +4,26 @@ use super::start;
 use crate::support::wait::{PATIENCE, SECOND, done};
 use netwheel::{
     prelude::*,
-    websocket::{Deflate, Message, WebSocketClient, WebSocketError, WebSocketSettings},
+    websocket::{Deflate, HandshakeError, Message, WebSocketClient, WebSocketError, WebSocketSettings},
 };
 use std::sync::{Arc, Mutex};
 
-/// The kind, and what the client's handler sees before the channel closes. Nothing is seen if the
-/// handshake fails.
+/// The kind, and what the client sees: the error of the handshake, or what its handler reads before
+/// the channel closes.
 const TABLE: [(&str, &str); 29] = [
     ("valid", "accepted; text hi; close 1000"),
-    ("wrong_accept", ""),
-    ("no_accept", ""),
-    ("two_accepts", ""),
-    ("no_upgrade", ""),
-    ("wrong_upgrade", ""),
-    ("status_200", ""),
-    ("status_401", ""),
-    ("redirect", ""),
-    ("wrong_protocol", ""),
+    ("wrong_accept", "AcceptKey"),
+    ("no_accept", "AcceptKey"),
+    ("two_accepts", "AcceptKey"),
+    ("no_upgrade", "NotUpgraded"),
+    ("wrong_upgrade", "NotUpgraded"),
+    ("status_200", "200"),
+    ("status_401", "401"),
+    ("redirect", "302"),
+    ("wrong_protocol", "Protocol"),
     ("right_protocol", "accepted; protocol chat; close"),
-    ("unoffered_extension", ""),
-    ("wrong_parameters", ""),
+    ("unoffered_extension", "Extension"),
+    ("wrong_parameters", "Extension"),
     ("deflate", "accepted; text of 200 bytes; close"),
     ("deflate_bomb", "accepted; MessageTooLong { limit: 1048576 }"),
     ("masked", "accepted; Masked"),
@@ -31,13 +31,13 @@ const TABLE: [(&str, &str); 29] = [
     ("huge_length", "accepted; MessageTooLong { limit: 1048576 }"),
     ("invalid_text", "accepted; InvalidUtf8"),
     ("close_and_stay", "accepted; close 1001"),
-    ("silence", ""),
-    ("slow_head", ""),
-    ("interim_storm", ""),
+    ("silence", "TimedOut"),
+    ("slow_head", "TimedOut"),
+    ("interim_storm", "TimedOut"),
     ("silence_after_the_handshake", "accepted; TimedOut"),
     ("ping_flood", "accepted; close"),
     ("length_of_101", "accepted; text hello; close"),
-    ("http_1_0", ""),
+    ("http_1_0", "NotUpgraded"),
     ("single_bytes", "accepted; text hiho; close 4999"),
     ("close_1005", "accepted; InvalidCloseCode(CloseCode(1005))"),
 ];
@@ -63,14 +63,18 @@ impl Handler for Recorder {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        let text = match WebSocketError::of(&error) {
-            Some(cause) => format!("{cause:?}"),
-            None if matches!(error, Error::TimedOut { .. }) => "TimedOut".to_owned(),
-            None => format!("{error:#}"),
-        };
-        self.0.lock().unwrap().push(text);
+        self.0.lock().unwrap().push(name_of(&error));
         ctx.close();
         Ok(())
+    }
+}
+
+fn name_of(error: &Error) -> String {
+    match (WebSocketError::of(error), HandshakeError::of(error)) {
+        (Some(cause), _) => format!("{cause:?}"),
+        (_, Some(refusal)) => refusal.status().map_or(format!("{refusal:?}"), |status| status.to_string()),
+        _ if matches!(error, Error::TimedOut { .. }) => "TimedOut".to_owned(),
+        _ => format!("{error:#}"),
     }
 }
 
@@ -80,9 +84,10 @@ fn a_client_ends_every_connection_to_a_misbehaving_server() {
     let group = EventLoopGroup::builder().threads(2).build().unwrap();
     let mut started = Vec::new();
     for (kind, expected) in TABLE {
-        let mut settings = WebSocketSettings::new().close_timeout(SECOND).handshake_time(PATIENCE / 2);
+        let mut settings = WebSocketSettings::new().close_timeout(SECOND);
+        let mut handshake_timeout = PATIENCE / 2;
         match kind {
-            "silence" | "slow_head" | "interim_storm" => settings = settings.handshake_time(SECOND),
+            "silence" | "slow_head" | "interim_storm" => handshake_timeout = SECOND,
             "silence_after_the_handshake" => settings = settings.ping_interval(SECOND / 2),
             _ => {}
         }
@@ -91,23 +96,25 @@ fn a_client_ends_every_connection_to_a_misbehaving_server() {
         let (log, target) = (Log::default(), format!("/{kind}"));
         let seen = log.clone();
         let connecting = ClientBootstrap::new(&group)
-            .pipeline(move |_peer| {
-                let seen = seen.clone();
-                client.pipeline(&target, move |accepted| {
-                    let mut events = seen.lock().unwrap();
-                    events.push("accepted".to_owned());
-                    events.extend(accepted.protocol().map(|name| format!("protocol {name}")));
-                    drop(events);
-                    accepted.into_parts().1.handler(Recorder(seen))
-                })
+            .handshake_timeout(handshake_timeout)
+            .websocket(client, &target, move |accepted| {
+                let mut events = seen.lock().unwrap();
+                events.push("accepted".to_owned());
+                events.extend(accepted.protocol().map(|name| format!("protocol {name}")));
+                drop(events);
+                accepted.into_parts().1.handler(Recorder(seen.clone()))
             })
             .connect(address);
-        started.push((kind, expected, log, done(connecting).unwrap().closed()));
+        started.push((kind, expected, log, connecting));
     }
     let mut wrong = Vec::new();
-    for (kind, expected, log, closed) in started {
-        if closed.wait_timeout(PATIENCE).is_err() {
-            wrong.push(format!("{kind}: open"));
+    for (kind, expected, log, connecting) in started {
+        match done(connecting) {
+            Ok(channel) if channel.closed().wait_timeout(PATIENCE).is_err() => {
+                wrong.push(format!("{kind}: open"));
+            }
+            Ok(_) => {}
+            Err(error) => log.lock().unwrap().push(name_of(&error)),
         }
         let seen = log.lock().unwrap().join("; ");
         if seen != expected {

@@ -48,16 +48,15 @@ fn visit(
     };
     let target = format!("/{}", conversation.lock().unwrap().id);
     let (moved, calm) = (conversation.clone(), calm.clone());
-    let client = ClientBootstrap::new(group).connect_timeout(5 * SECOND).pipeline(move |_peer| {
-        let (conversation, calm) = (moved.clone(), calm.clone());
-        websocket.pipeline(&target, move |accepted| {
-            if by_hand {
-                Pipeline::codec(RawBytes).handler(Fragments::new(conversation)).into_any()
-            } else {
-                let player = Player::new(Side::Client, conversation, &calm);
-                accepted.into_parts().1.handler(player).into_any()
-            }
-        })
+    let bootstrap = ClientBootstrap::new(group).connect_timeout(5 * SECOND);
+    let client = bootstrap.websocket(websocket, &target, move |accepted| {
+        let conversation = moved.clone();
+        if by_hand {
+            Pipeline::codec(RawBytes).handler(Fragments::new(conversation)).into_any()
+        } else {
+            let player = Player::new(Side::Client, conversation, &calm);
+            accepted.into_parts().1.handler(player).into_any()
+        }
     });
     let channel = client.connect("server:80").wait().ok()?;
     let closed = channel.closed().wait_timeout(300 * SECOND);
