@@ -141,6 +141,20 @@ fn a_client_with_a_pool_stores_and_fetches_a_note() {
 }
 
 #[test]
+fn a_failed_handler_is_answered_with_the_page_of_the_program_and_logged_once() {
+    logs::collect();
+    let http = HttpServer::new().error_pages(|status| {
+        let body = format!(r#"{{"status":{status},"title":"{}"}}"#, status.reason());
+        Response::new(status).header("Content-Type", "application/problem+json").body(body)
+    });
+    let pipeline = http.pipeline().on_read(|_, _: Part<Request>| Err("the note is gone".into()));
+    let mut channel = EmbeddedChannel::new(pipeline);
+    channel.write_inbound(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    assert!(channel.read_outbound().ends_with(br#"{"status":500,"title":"Internal Server Error"}"#));
+    assert_eq!(logs::lines_with("the note is gone").len(), 1);
+}
+
+#[test]
 fn a_body_is_streamed_back_in_capitals() -> Result {
     let mut channel = EmbeddedChannel::new(HttpServer::new().pipeline().handler(Upper));
     channel.write_inbound(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe")?;

@@ -1,8 +1,8 @@
 //! Collects the parts of a message.
 
 use crate::{
-    error::Result,
-    http::{Headers, Message, Part, Request, Response, StatusCode, error::HttpError},
+    Error, Result,
+    http::{Headers, HttpError, Message, Part, Request, Response, StatusCode},
     pipeline::{Stage, StageContext},
 };
 use bytes::{Bytes, BytesMut};
@@ -14,7 +14,8 @@ use std::fmt;
 /// handler writes pass unchanged, so they may still be streamed.
 ///
 /// - On a server, `Aggregate::max` collects requests. A longer body is answered with 413, before it
-///   is read if its length is declared.
+///   is read if its length is declared. The handler's `error` is not called for a request that it
+///   has not received.
 /// - On a client, `Aggregate::max_response` collects responses. A longer body is an
 ///   [`HttpError::BodyTooLong`], and closes the channel. Informational responses are dropped,
 ///   except for 101.
@@ -40,6 +41,8 @@ use std::fmt;
 #[doc(alias = "HttpObjectAggregator")]
 pub struct Aggregate<H> {
     collector: Collector<H>,
+    /// Whether the last request was refused.
+    is_refused: bool,
 }
 
 impl<H> fmt::Debug for Aggregate<H> {
@@ -51,14 +54,14 @@ impl<H> fmt::Debug for Aggregate<H> {
 impl Aggregate<Request> {
     /// Returns a stage of a server for requests whose bodies have at most `bytes` bytes.
     pub fn max(bytes: usize) -> Self {
-        Aggregate { collector: Collector::new(bytes) }
+        Aggregate { collector: Collector::new(bytes), is_refused: false }
     }
 }
 
 impl Aggregate<Response> {
     /// Returns a stage of a client for responses whose bodies have at most `bytes` bytes.
     pub fn max_response(bytes: usize) -> Self {
-        Aggregate { collector: Collector::new(bytes) }
+        Aggregate { collector: Collector::new(bytes), is_refused: false }
     }
 }
 
@@ -70,7 +73,7 @@ impl Stage for Aggregate<Request> {
 
     fn read(
         &mut self,
-        ctx: &mut StageContext<'_, Self>,
+        _: &mut StageContext<'_, Self>,
         part: Part<Request>,
     ) -> Result<Option<Message<Request>>> {
         let collected = match part {
@@ -84,11 +87,21 @@ impl Stage for Aggregate<Request> {
         };
         match collected {
             Ok(message) => Ok(message),
+            // The server answers it.
             Err(TooLong) => {
-                ctx.write(Response::from(StatusCode::CONTENT_TOO_LARGE).close().into())?;
-                Ok(None)
+                self.is_refused = true;
+                Err(HttpError::BodyTooLong.into())
             }
         }
+    }
+
+    /// Handles the error of a request that the handler has not received, which the server has
+    /// answered.
+    fn error(&mut self, ctx: &mut StageContext<'_, Self>, error: Error) -> Result {
+        let is_unknown = self.is_refused || self.collector.current.is_some();
+        let Some(cause) = HttpError::of(&error).filter(|_| is_unknown) else { return Err(error) };
+        log::debug!("channel {}: {cause}", ctx.id());
+        Ok(())
     }
 
     fn write(&mut self, ctx: &mut StageContext<'_, Self>, part: Part<Response>) -> Result {

@@ -147,6 +147,12 @@ impl Response {
         self
     }
 
+    /// Replaces the status code.
+    pub(in crate::http) fn with_status(mut self, status: StatusCode) -> Self {
+        self.status = status;
+        self
+    }
+
     /// Returns the request that this answers, if it is not the current one.
     pub(in crate::http) fn request(&self) -> Option<RequestId> {
         self.request

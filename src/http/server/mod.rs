@@ -4,15 +4,17 @@ mod codec;
 mod date;
 mod exchange;
 mod framed_response;
+mod server_settings;
 mod stage;
 
-use super::{Part, Request, Response, settings::HttpSettings};
+use super::{HttpSettings, Part, Request, Response, StatusCode};
 use crate::{
     channel::Pipeline,
     error::Result,
     pipeline::{Links, PipelineBuilder},
 };
 use codec::ServerCodec;
+use server_settings::ServerSettings;
 use stage::ServerStage;
 use std::sync::Arc;
 
@@ -48,7 +50,7 @@ use std::sync::Arc;
 ///   `Date` and `Connection` are added.
 /// - **Errors** of the client are answered with 400, 408, 413, 414, 417, 431, 501 or 505, and close
 ///   the channel. The handler's [`error`](crate::Handler::error) is called only if it has seen the
-///   head of that request.
+///   head of that request. [`error_pages`](HttpServer::error_pages) sets the pages.
 /// - **Failures** of the handler, an `Err` or a panic, are answered with 500 and close the channel,
 ///   unless it has begun to respond. It may answer in its `error` instead. In the middle of a body
 ///   the connection is reset, so that the client can tell the response from a complete one.
@@ -94,7 +96,9 @@ use std::sync::Arc;
 #[doc(alias = "HttpServerCodec")]
 #[doc(alias = "HttpServerKeepAliveHandler")]
 pub struct HttpServer {
-    settings: Arc<HttpSettings>,
+    /// The codec has settings of its own, so that each access is one step.
+    http: Arc<HttpSettings>,
+    settings: Arc<ServerSettings>,
 }
 
 impl HttpServer {
@@ -108,14 +112,43 @@ impl HttpServer {
     /// # Errors
     /// [`SettingError`](crate::error::SettingError) if a setting is out of range.
     pub fn with(settings: HttpSettings) -> Result<Self> {
-        Ok(HttpServer { settings: Arc::new(settings.checked()?) })
+        let http = settings.checked()?;
+        let settings = Arc::new(ServerSettings { http: http.clone(), error_pages: None });
+        Ok(HttpServer { http: Arc::new(http), settings })
+    }
+
+    /// Sets the pages of errors that the server answers by itself: those of the client (400, 408,
+    /// 413, 414, 417, 431, 501 and 505), and 500 for a handler that has failed. By default a page is
+    /// the status as plain text.
+    ///
+    /// `page` is called on the loop of the connection, and must not block. The server sets the
+    /// status, and closes the connection. The default page is sent instead of one that panics,
+    /// has a streamed body or cannot be encoded.
+    ///
+    /// ```
+    /// use netwheel::{http::{HttpServer, Part, Request, Response}, testing::EmbeddedChannel};
+    ///
+    /// let http = HttpServer::new().error_pages(|status| {
+    ///     let body = format!(r#"{{"status":{status},"title":"{}"}}"#, status.reason());
+    ///     Response::new(status).header("Content-Type", "application/problem+json").body(body)
+    /// });
+    /// let pipeline = http.pipeline().on_read(|_, _: Part<Request>| Err("a fault".into()));
+    /// let mut channel = EmbeddedChannel::new(pipeline);
+    /// channel.write_inbound(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n")?;
+    /// let page = r#"{"status":500,"title":"Internal Server Error"}"#;
+    /// assert!(channel.read_outbound().ends_with(page.as_bytes()));
+    /// # Ok::<(), netwheel::Error>(())
+    /// ```
+    pub fn error_pages(mut self, page: impl Fn(StatusCode) -> Response + Send + Sync + 'static) -> Self {
+        Arc::make_mut(&mut self.settings).error_pages = Some(Arc::new(page));
+        self
     }
 
     /// Returns the beginning of a connection's pipeline.
     pub fn pipeline(
         &self,
     ) -> PipelineBuilder<impl Links<Read = Part<Request>, Write = Part<Response>> + use<>> {
-        Pipeline::codec(ServerCodec::new(self.settings.clone()))
+        Pipeline::codec(ServerCodec::new(self.http.clone()))
             .stage(ServerStage::new(self.settings.clone()))
     }
 }

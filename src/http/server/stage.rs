@@ -4,6 +4,7 @@ use super::{
     date::http_date,
     exchange::{Exchange, ExchangeChange, Input, Output, Then},
     framed_response::FramedResponse,
+    server_settings::ServerSettings,
 };
 use crate::{
     channel::CloseCause,
@@ -23,7 +24,7 @@ use std::{num::NonZeroU32, sync::Arc, time::Duration};
 const CONTINUE_POLL: u64 = 100_000_000;
 
 pub(super) struct ServerStage {
-    settings: Arc<HttpSettings>,
+    settings: Arc<ServerSettings>,
     phase: Phase,
     /// The number of the next request.
     next_request: NonZeroU32,
@@ -55,7 +56,7 @@ enum Phase {
 type Ctx<'a> = StageContext<'a, ServerStage>;
 
 impl ServerStage {
-    pub(super) fn new(settings: Arc<HttpSettings>) -> Self {
+    pub(super) fn new(settings: Arc<ServerSettings>) -> Self {
         ServerStage {
             settings,
             phase: Phase::Idle { since: 0, has_partial_head: false },
@@ -124,15 +125,19 @@ impl ServerStage {
         if let Phase::Idle { .. } = self.phase {
             self.phase = Phase::Busy(Exchange::unreadable());
         }
+        let settings = self.settings.clone();
         if let Some(exchange) = self.exchange()
             && exchange.output == Output::Awaited
         {
             exchange.keep_alive = false;
-            let response = Response::from(status).close();
             let date = http_date(ctx.wall_time());
-            if let Ok((Some(framed), _)) = exchange.frame(response.into(), || date) {
-                // A full buffer, or a closed channel: there is nobody to tell.
-                let _ = ctx.write(framed);
+            for page in settings.error_pages(status) {
+                // With a full buffer or a closed channel, no page can be sent.
+                if let Ok((Some(framed), _)) = exchange.frame(page.into(), || date)
+                    && ctx.write(framed).is_ok()
+                {
+                    break;
+                }
             }
         }
         self.end(ctx);

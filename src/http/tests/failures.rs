@@ -3,7 +3,10 @@
 use crate::{
     channel::CloseCause,
     error::{Error, Result},
-    http::{Body, Part, Request, Response, StatusCode, server::HttpServer},
+    http::{
+        Body, Message, Part, Request, Response, StatusCode, content::Aggregate, server::HttpServer,
+        settings::HttpSettings,
+    },
     pipeline::{Context, Handler},
     testing::EmbeddedChannel,
 };
@@ -81,4 +84,89 @@ fn a_failing_or_panicking_handler_answers_500_unless_it_has_answered() {
     }
     let begun = output(Failure::AfterTheHead, Reaction::Err);
     assert!(begun.starts_with("HTTP/1.1 200 ") && !begun.contains(" 500 "), "{begun:?}");
+}
+
+/// Returns the output of a server with pages of its own, whose handler answers with an invalid
+/// header.
+fn page(make: fn(StatusCode) -> Response, input: &[u8]) -> String {
+    let http = HttpServer::with(HttpSettings::new().body(8)).unwrap().error_pages(make);
+    let pipeline = http.pipeline().stage(Aggregate::max(4)).on_read(|ctx, _| {
+        ctx.write(Response::ok("").header("X-A", "b\r\nX-Smuggled: c").into())
+    });
+    let mut channel = EmbeddedChannel::new(pipeline);
+    let _ = channel.write_inbound(input);
+    assert!(channel.is_closed(), "{}", input.escape_ascii());
+    String::from_utf8(channel.read_outbound().to_vec()).unwrap()
+}
+
+const ERRORS: [(&str, u16); 6] = [
+    ("GET / HTTP/1.1\r\n\r\n", 400),
+    ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n", 413),
+    ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello", 413),
+    ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n", 413),
+    ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n", 400),
+    // The handler fails: an invalid header is not sent.
+    ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", 500),
+];
+
+#[test]
+fn the_program_sets_the_pages_of_all_errors() {
+    let long = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(20_000));
+    for (input, status) in ERRORS.into_iter().chain([(&*long, 431)]) {
+        let got = page(|status| Response::ok(format!("page {status}")).header("X-Page", "own"), input.as_bytes());
+        assert!(got.starts_with(&format!("HTTP/1.1 {status} ")), "{got}");
+        assert!(got.contains("\r\nX-Page: own\r\n") && got.contains("\r\nConnection: close\r\n"), "{got}");
+        assert!(got.ends_with(&format!("\r\n\r\npage {status}")), "{got}");
+        assert_eq!(got.matches("HTTP/1.1").count(), 1, "{got}");
+    }
+}
+
+#[test]
+fn a_page_that_cannot_be_sent_is_replaced_by_the_default_page() {
+    let bad: [fn(StatusCode) -> Response; 4] = [
+        |_| panic!("on purpose"),
+        |status| Response::new(status).body(Body::Streamed),
+        |status| Response::new(status).header("X", "\n"),
+        |status| Response::new(status).header("Content-Length", "4"),
+    ];
+    for make in bad {
+        for (input, status) in ERRORS {
+            let got = page(make, input.as_bytes());
+            assert!(got.starts_with(&format!("HTTP/1.1 {status} ")), "{got}");
+            assert!(got.contains("Content-Type: text/plain"), "{got}");
+        }
+    }
+}
+
+#[test]
+fn the_response_to_head_has_no_page_but_its_length() {
+    let got = page(|status| Response::new(status).body("12345"), b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(got.contains("\r\nContent-Length: 5\r\n") && got.ends_with("\r\n\r\n"), "{got}");
+}
+
+/// A handler that has not received a request is not told of its errors.
+#[test]
+fn errors_of_a_request_that_is_not_complete_do_not_reach_the_handler_of_whole_requests() {
+    struct Whole;
+
+    impl Handler for Whole {
+        type Read = Message<Request>;
+        type Write = Part<Response>;
+
+        fn read(&mut self, _: &mut Context<'_, Self>, _: Message<Request>) -> Result {
+            panic!("no request is complete");
+        }
+
+        fn error(&mut self, _: &mut Context<'_, Self>, error: Error) -> Result {
+            panic!("{error:#}");
+        }
+    }
+
+    for (input, status) in ERRORS.into_iter().filter(|(_, status)| *status != 500) {
+        let pipeline = HttpServer::new().pipeline().stage(Aggregate::max(4)).handler(Whole);
+        let mut channel = EmbeddedChannel::new(pipeline);
+        let _ = channel.write_inbound(input.as_bytes());
+        let output = channel.read_outbound();
+        assert!(output.starts_with(format!("HTTP/1.1 {status} ").as_bytes()), "{output:?}");
+    }
 }

@@ -77,7 +77,7 @@ fn a_client_writes_the_requests_of_go() {
         (
             "CONNECT through a proxy",
             vec![Request::new("CONNECT", "backend:443").into()],
-            "CONNECT backend:443 HTTP/1.1\r\nHost: a.example\r\n\r\n",
+            "CONNECT backend:443 HTTP/1.1\r\nHost: backend:443\r\n\r\n",
         ),
     ];
     for (name, parts, expected) in rows {

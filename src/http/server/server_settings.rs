@@ -1,0 +1,55 @@
+//! What the stages of a server's connections share.
+
+use crate::{
+    error::caught,
+    http::{HttpSettings, Response, StatusCode},
+    log_throttle::{PANICS, log_throttled, off_loop},
+};
+use log::Level;
+use std::{fmt, ops::Deref, sync::Arc};
+
+type ErrorPages = Arc<dyn Fn(StatusCode) -> Response + Send + Sync>;
+
+/// The settings of a server, and its error pages.
+#[derive(Clone, Default)]
+pub(super) struct ServerSettings {
+    pub(super) http: HttpSettings,
+    pub(super) error_pages: Option<ErrorPages>,
+}
+
+impl ServerSettings {
+    /// Returns the pages for an error that the server answers by itself: that of the program, if
+    /// there is one, and the default page, in case the first one cannot be sent.
+    pub(super) fn error_pages(&self, status: StatusCode) -> impl Iterator<Item = Response> + use<> {
+        let mut page = None;
+        if let Some(make) = &self.error_pages
+            && let Some(message) = caught(|| page = Some(make(status)))
+        {
+            log_throttled!(
+                off_loop(),
+                PANICS,
+                Level::Error,
+                "the error page for {status} panicked: {message}"
+            );
+        }
+        // A page is sent at once, so nothing could follow it.
+        let page = page.filter(|page| !page.announced_body().is_streamed());
+        let pages = page.into_iter().chain([Response::from(status)]);
+        pages.map(move |page| page.with_status(status).close())
+    }
+}
+
+impl Deref for ServerSettings {
+    type Target = HttpSettings;
+
+    #[inline]
+    fn deref(&self) -> &HttpSettings {
+        &self.http
+    }
+}
+
+impl fmt::Debug for ServerSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerSettings").field("http", &self.http).finish_non_exhaustive()
+    }
+}
