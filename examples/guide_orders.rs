@@ -91,14 +91,16 @@ fn send(webhook: &ChannelPool<Call>, order: i64, due: Due<i64>) {
     let request = Request::post("/reminders", format!("{{\"order\":{order}}}"))
         .header("Content-Type", "application/json")
         .header("Idempotency-Key", key(order));
-    webhook.call_within(request, Duration::from_secs(5)).on_complete(move |response| match response {
-        Ok(response) if response.head.status().is_success() => due.done_with(move |transaction| {
-            let sql = "UPDATE orders SET state = 'reminded' WHERE id = $1 AND state = 'unpaid'";
-            transaction.postgres()?.execute(sql, &[&order]).map(drop).map_err(Error::other)
-        }),
-        Ok(response) => due.fail(format!("the webhook answered {}", response.head.status())),
-        Err(error) => due.fail(error),
-    });
+    webhook.request(request).timeout(Duration::from_secs(5)).send().on_complete(
+        move |response| match response {
+            Ok(response) if response.head.status().is_success() => due.done_with(move |transaction| {
+                let sql = "UPDATE orders SET state = 'reminded' WHERE id = $1 AND state = 'unpaid'";
+                transaction.postgres()?.execute(sql, &[&order]).map(drop).map_err(Error::other)
+            }),
+            Ok(response) => due.fail(format!("the webhook answered {}", response.head.status())),
+            Err(error) => due.fail(error),
+        },
+    );
 }
 
 /// A client of the shop.

@@ -149,6 +149,8 @@ pub mod net {
 /// Pools of client connections.
 pub mod pool {
     pub use crate::bootstrap::{AcquireTimeout, ChannelPool, ChannelPoolBuilder, PoolOrder, PooledChannel};
+    #[cfg(feature = "http")]
+    pub use crate::bootstrap::{HttpAgent, HttpAgentBuilder, PoolRequest};
 }
 
 /// Client connections that are restored when they break.

@@ -151,6 +151,24 @@ impl<F> ClientBootstrap<F> {
         self
     }
 
+    /// Checks the settings and returns the configuration of the channels of a target with this
+    /// name.
+    ///
+    /// # Errors
+    /// If a setting is out of range.
+    pub(super) fn check(&self, host: Option<Arc<str>>) -> Result<Arc<ChannelConfig>> {
+        self.options.check()?;
+        let handshake_timeout = check_handshake_timeout(self.handshake_timeout)?;
+        let linger = self.options.lingers();
+        Ok(Arc::new(ChannelConfig {
+            linger,
+            handshake_timeout,
+            host,
+            outgoing: true,
+            ..self.channel.build()?
+        }))
+    }
+
     /// Sets the factory of pipelines. It is called once for each connection, on that connection's
     /// loop, after the connection is established.
     pub fn pipeline<G, P>(self, factory: G) -> ClientBootstrap<Arc<G>>
@@ -275,24 +293,6 @@ where
         self.group.assign(config.weight).map_err(full)
     }
 
-    /// Checks the settings and returns the configuration of the channels of a target with this
-    /// name.
-    ///
-    /// # Errors
-    /// If a setting is out of range.
-    pub(super) fn check(&self, host: Option<Arc<str>>) -> Result<Arc<ChannelConfig>> {
-        self.options.check()?;
-        let handshake_timeout = check_handshake_timeout(self.handshake_timeout)?;
-        let linger = self.options.lingers();
-        Ok(Arc::new(ChannelConfig {
-            linger,
-            handshake_timeout,
-            host,
-            outgoing: true,
-            ..self.channel.build()?
-        }))
-    }
-
     /// Starts an attempt, on any thread. Always reports the result to `done`, on this thread or on
     /// the loop.
     pub(super) fn call(
@@ -330,6 +330,29 @@ pub(super) struct Call {
     pub(super) config: Arc<ChannelConfig>,
     pub(super) attempt: Attempt,
     pub(super) done: Box<dyn ConnectCallback>,
+}
+
+/// Opens a connection to an address.
+pub(super) type ConnectTo = dyn Fn(Address, Attempt, Box<dyn ConnectCallback>) + Send + Sync;
+
+/// Returns a function that opens connections, each on the next loop of the bootstrap's group.
+pub(super) fn connector<F, P>(
+    bootstrap: ClientBootstrap<Arc<F>>,
+    config: Arc<ChannelConfig>,
+) -> Box<ConnectTo>
+where
+    F: Fn(&Peer) -> P + Send + Sync + 'static,
+    P: IntoPipeline,
+{
+    Box::new(move |peer, attempt, done| {
+        let call = Call { peer, config: config.clone(), attempt, done };
+        match bootstrap.assign(&config) {
+            Ok((event_loop, assignment)) => {
+                bootstrap.call(event_loop, assignment, call, Connecting::submit);
+            }
+            Err(e) => call.done.failed(e),
+        }
+    })
 }
 
 /// Resolves a name, which may block. Returns its first address.

@@ -15,6 +15,8 @@ mod websocket;
 pub use client::ClientBootstrap;
 pub use datagram::DatagramBootstrap;
 pub use pool::{AcquireTimeout, ChannelPool, ChannelPoolBuilder, PoolOrder, PooledChannel};
+#[cfg(feature = "http")]
+pub use pool::{HttpAgent, HttpAgentBuilder, PoolRequest};
 pub use reconnect::{Backoff, ReconnectBuilder, ReconnectEvent, ReconnectingChannel};
 pub use server::ServerBootstrap;
 pub use server_handle::Server;

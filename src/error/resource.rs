@@ -55,5 +55,6 @@ resources! {
     Timeouts => "pending timeouts of a timer", "`HashedWheelTimerBuilder::max_pending`";
     TimerOperations => "unanswered operations of durable timers", "`DurableTimersBuilder::max_waiting`";
     PipelinedRequests => "pipelined requests of an HTTP client", "`HttpSettings::pipelined`";
+    AgentHosts => "hosts of an HTTP agent", "`HttpAgentBuilder::max_hosts`";
     PoolWaiters => "waiters of a channel pool", "`ChannelPoolBuilder::max_waiters`";
 }

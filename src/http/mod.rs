@@ -32,12 +32,14 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Call, HttpClient, NotSent};
+pub(crate) use client::Answer;
+pub use client::{BodyStream, Call, HttpClient, NotSent, StreamedResponse, Upload};
 #[cfg(feature = "websocket")]
 pub(crate) use client::{Upgrade, UpgradeReader, put_upgrade};
 pub use content::{Aggregate, Event, StaticBody};
 pub use error::HttpError;
 pub(crate) use head::forbidden_trailer;
+pub(crate) use message::AbsoluteTarget;
 pub use message::{Body, Headers, Message, Part, Request, RequestId, Response, StatusCode, Version};
 pub use server::HttpServer;
 pub use settings::HttpSettings;

@@ -1,11 +1,13 @@
 //! HTTP servers and clients, from the guide's chapter about HTTP.
 
+use crate::support::{logs, wait::done};
 use netwheel::{
     channel::ChannelOptions,
     http::{
         Aggregate, Body, Event, HttpClient, HttpServer, HttpSettings, Message, Part, Request, Response,
         StatusCode,
     },
+    pool::HttpAgent,
     prelude::*,
     shutdown::ShutdownOptions,
     testing::EmbeddedChannel,
@@ -126,10 +128,42 @@ fn fetch(group: &EventLoopGroup, address: SocketAddr) -> Result<String> {
         .pool()
         .size(4)
         .build(address)?;
-    let response = pool.call(Request::new("PUT", "/note").body("milk")).wait()?;
+    let response = pool.request(Request::new("PUT", "/note").body("milk")).send().wait()?;
     assert_eq!(response.head.status(), StatusCode::NO_CONTENT);
-    let response = pool.call_within(Request::get("/note"), Duration::from_secs(5)).wait()?;
+    let response = pool.request(Request::get("/note")).timeout(Duration::from_secs(5)).send().wait()?;
     Ok(String::from_utf8_lossy(&response.body).into_owned())
+}
+
+fn agent(group: &EventLoopGroup) -> Result<HttpAgent> {
+    HttpAgent::builder(ClientBootstrap::new(group)).build()
+}
+
+fn notify(agent: &HttpAgent, url: &str, event: String, key: &str) -> Completion<Message<Response>> {
+    let request = Request::post(url, event).header("Idempotency-Key", key);
+    agent.request(request).idempotent(true).timeout(Duration::from_secs(2)).retries(2).send()
+}
+
+async fn download(agent: &HttpAgent, url: &str, file: &mut Vec<u8>) -> Result {
+    let mut response = agent.request(Request::get(url)).stream().await?;
+    while let Some(bytes) = response.body.next().await? {
+        file.extend_from_slice(&bytes);
+    }
+    Ok(())
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn an_agent_notifies_and_downloads() {
+    let group = EventLoopGroup::builder().threads(2).build().unwrap();
+    let server = serve(&group).unwrap();
+    let url = format!("http://localhost:{}/note", server.local_address().port());
+    let agent = agent(&group).unwrap();
+    let response = done(notify(&agent, &url, "milk".into(), "17")).unwrap();
+    assert_eq!(response.head.status(), StatusCode::METHOD_NOT_ALLOWED);
+    let mut file = Vec::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(download(&agent, &url, &mut file)).unwrap();
+    assert!(file.is_empty());
 }
 
 #[test]

@@ -9,6 +9,8 @@ mod embedded_loop;
 mod programs;
 #[cfg(all(unix, feature = "simulation"))]
 mod redis;
+#[cfg(all(feature = "simulation", feature = "http"))]
+mod simulated_agent;
 #[cfg(all(feature = "simulation", feature = "durable"))]
 mod simulated_durable;
 #[cfg(feature = "simulation")]

@@ -2,15 +2,17 @@
 //!
 //! Invariants: a call owns the channel that it has acquired until it has a response, so nobody else
 //! gets the channel before. Every call completes once. Its steps may run on any thread, and none
-//! runs under the lock. The completions of the steps keep the call alive, and each of them ends.
+//! runs under the lock. The completions of the steps and the timer of a retry keep the call alive,
+//! and each of them ends.
 
-use super::{ChannelPool, pooled::PooledChannel, service::PoolService};
+use super::{PooledChannel, request_settings::RequestSettings};
 use crate::{
+    Completer, Completion, Error, EventLoop, Result,
+    bootstrap::reconnect::Retries,
     channel::ScheduledTask,
     clock::nanos,
-    error::{Error, Result},
-    http::{Call, Message, NotSent, Request, Response},
-    sync::{Completer, Completion, Unwanted, cancellable_of_all},
+    http::{Answer, Call, NotSent, Request},
+    sync::{Unwanted, cancellable_of_all},
 };
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -18,104 +20,43 @@ use std::{
     time::Duration,
 };
 
-/// How often a call is repeated because its connection had ended.
+/// How often an attempt is repeated at once because its connection had ended.
 const REPEATS: u32 = 3;
 
-impl ChannelPool<Call> {
-    /// Makes a call on a connection of the pool, within [`Call::TIME_LIMIT`].
-    ///
-    /// See [`call_within`](ChannelPool::call_within).
-    ///
-    /// ```
-    /// # use netwheel::{http::{HttpClient, HttpServer, Part, Request, Response}, prelude::*};
-    /// # fn main() -> Result {
-    /// # let group = EventLoopGroup::builder().threads(1).build()?;
-    /// # let http = HttpServer::new();
-    /// # let server = ServerBootstrap::new(&group)
-    /// #     .pipeline(move |_peer| http.pipeline().on_read(|ctx, part| match part {
-    /// #         Part::Head(_) => ctx.write(Response::ok("hello").into()),
-    /// #         _ => Ok(()),
-    /// #     }))
-    /// #     .bind("127.0.0.1:0")?;
-    /// # let address = server.local_address();
-    /// let http = HttpClient::new().host("example.org");
-    /// let pool = ClientBootstrap::new(&group)
-    ///     .pipeline(move |_peer| http.calls(64 * 1024))
-    ///     .pool()
-    ///     .build(address)?;
-    /// assert_eq!(pool.call(Request::get("/")).wait()?.body, "hello");
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn call(&self, request: Request) -> Completion<Message<Response>> {
-        self.call_within(request, Call::TIME_LIMIT)
-    }
-
-    /// Makes a call on a connection of the pool, within `limit`.
-    ///
-    /// The limit is for everything: waiting for a connection, opening one, sending, and the whole
-    /// response. `Duration::MAX` turns it off.
-    ///
-    /// The connection returns to the pool after the response. Dropping the pending completion, or
-    /// the time limit, discards it instead.
-    ///
-    /// If a connection that was used before turns out to be closed, the call is repeated on another
-    /// one, at most 3 times: when no byte of it was sent, or when its method is safe (GET, HEAD,
-    /// OPTIONS or TRACE).
-    ///
-    /// # Errors
-    /// Those of a [`Call`]. Errors before the request is sent are a [`NotSent`], with an error of
-    /// [`acquire`](ChannelPool::acquire) or [`Error::TimedOut`] as their cause. If the request of a
-    /// repeated call was sent before, the call fails with that cause itself.
-    pub fn call_within(&self, request: Request, limit: Duration) -> Completion<Message<Response>> {
-        let started = self.service.timers.now();
-        let (service, state) = (self.service.clone(), Mutex::default());
-        let call = Arc::new(PooledCall { service, request, limit, started, state });
-        let weak = Arc::downgrade(&call);
-        // Waiting on any of these loops could deadlock, as for `acquire`.
-        let (reply, response) = cancellable_of_all(self.service.group.loop_ids(), move |unwanted| {
-            if let (Unwanted::Operation, Some(call)) = (unwanted, weak.upgrade()) {
-                drop(call.end());
-            }
-        });
-        call.lock().reply = Some(reply);
-        call.acquire();
-        call.limit_acquiring();
-        response
-    }
-}
-
-struct PooledCall {
-    service: Arc<PoolService<Call>>,
+pub(super) struct PooledCall<A: Answer> {
+    settings: RequestSettings,
     request: Request,
-    limit: Duration,
-    /// The time of the pool's loop at the start.
+    /// The loop that has the timers.
+    timers: EventLoop,
+    /// The time of the loop at the start.
     started: u64,
-    state: Mutex<State>,
+    state: Mutex<State<A>>,
 }
 
-#[derive(Default)]
-struct State {
+struct State<A: Answer> {
     /// `None` after the end.
-    reply: Option<Completer<Message<Response>>>,
-    step: Step,
-    /// Limits the time until the call has a channel.
+    reply: Option<Completer<A>>,
+    step: Step<A>,
+    /// Limits the time until an attempt has a channel, or begins the next attempt.
     timer: Option<ScheduledTask>,
+    /// The end of the current attempt, in the time of the loop.
+    deadline: u64,
     repeats: u32,
+    retries_left: u32,
+    delays: Retries,
+    dice: fastrand::Rng,
     /// Whether the request was sent, on any connection.
     was_sent: bool,
 }
 
-#[derive(Default)]
-enum Step {
-    #[default]
+enum Step<A: Answer> {
     None,
     Acquiring(Completion<PooledChannel<Call>>),
     /// Dropping it gives the call up before its channel returns to the pool.
-    Responding(Completion<Message<Response>>, PooledChannel<Call>),
+    Responding(Completion<A>, PooledChannel<Call>),
 }
 
-impl Step {
+impl<A: Answer> Step<A> {
     fn is_done(&self) -> bool {
         match self {
             Step::None => false,
@@ -125,28 +66,76 @@ impl Step {
     }
 }
 
-impl PooledCall {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl<A: Answer> PooledCall<A> {
+    pub(super) fn start(settings: RequestSettings, request: Request) -> Completion<A> {
+        let group = settings.source.group();
+        let timers = group.next().clone();
+        let (started, loops) = (timers.now(), group.loop_ids());
+        let state = State {
+            reply: None,
+            step: Step::None,
+            timer: None,
+            deadline: 0,
+            repeats: 0,
+            retries_left: settings.retries,
+            delays: Retries::new(settings.backoff.clone()),
+            dice: fastrand::Rng::with_seed(timers.shared.random.next()),
+            was_sent: false,
+        };
+        let state = Mutex::new(state);
+        let call = Arc::new(PooledCall { settings, request, timers, started, state });
+        let weak = Arc::downgrade(&call);
+        // Waiting on any of these loops could deadlock, as for `acquire`.
+        let (reply, response) = cancellable_of_all(loops, move |unwanted| {
+            if let (Unwanted::Operation, Some(call)) = (unwanted, weak.upgrade()) {
+                drop(call.end());
+            }
+        });
+        call.lock().reply = Some(reply);
+        call.attempt();
+        response
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<A>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Begins an attempt.
+    fn attempt(self: &Arc<Self>) {
+        let now = self.timers.now();
+        let end = self.started.saturating_add(nanos(self.settings.timeout));
+        let attempt_end = now.saturating_add(nanos(self.settings.attempt_timeout));
+        {
+            let mut state = self.lock();
+            state.repeats = 0;
+            state.deadline = end.min(attempt_end);
+        }
+        self.acquire();
+    }
+
     fn acquire(self: &Arc<Self>) {
-        let channel = self.service.acquire();
-        channel.wake_when_done(self.clone().into());
-        self.enter(Step::Acquiring(channel));
+        match self.settings.source.pool() {
+            Ok(pool) => {
+                let channel = pool.acquire();
+                channel.wake_when_done(self.clone().into());
+                self.enter(Step::Acquiring(channel));
+                self.limit_acquiring();
+            }
+            Err(error) => self.retry(Err(NotSent::error(error))),
+        }
     }
 
     fn send(self: &Arc<Self>, channel: PooledChannel<Call>) {
         if let Some(timer) = self.lock().timer.take() {
             timer.cancel();
         }
-        let left = self.left();
+        let left = self.attempt_left();
         if left.is_zero() {
             drop(channel);
-            return self.complete(Err(NotSent::error(Error::timed_out("a call", self.limit))));
+            return self.retry(Err(NotSent::error(self.timed_out())));
         }
-        let (call, response) = Call::new(self.request.clone());
-        if let Err(refused) = channel.write(call.within(left)) {
+        let (call, response) = A::call(self.request.clone());
+        if let Err(refused) = channel.write(call.timeout(left)) {
             let reason = refused.into_parts().1;
             return self.failed(channel, NotSent::error(reason));
         }
@@ -155,7 +144,7 @@ impl PooledCall {
     }
 
     /// Stores the next step, unless the call has ended.
-    fn enter(self: &Arc<Self>, step: Step) {
+    fn enter(self: &Arc<Self>, step: Step<A>) {
         let mut state = self.lock();
         if state.reply.is_none() {
             drop(state);
@@ -173,19 +162,20 @@ impl PooledCall {
         if !state.step.is_done() {
             return;
         }
-        let step = std::mem::take(&mut state.step);
+        let step = std::mem::replace(&mut state.step, Step::None);
         drop(state);
         match step {
             Step::None => {}
             Step::Acquiring(channel) => match channel.take() {
                 Some(Ok(channel)) => self.send(channel),
-                Some(Err(error)) => self.complete(Err(NotSent::error(error))),
+                Some(Err(error)) => self.retry(Err(NotSent::error(error))),
                 None => {}
             },
             Step::Responding(response, channel) => match response.take() {
                 Some(Ok(response)) => {
                     drop(channel);
-                    self.complete(Ok(response));
+                    self.lock().was_sent = true;
+                    self.retry(Ok(response));
                 }
                 Some(Err(error)) => self.failed(channel, error),
                 None => {}
@@ -193,7 +183,7 @@ impl PooledCall {
         }
     }
 
-    /// Repeats the call, or fails it.
+    /// Repeats the attempt at once if its connection had ended.
     fn failed(self: &Arc<Self>, channel: PooledChannel<Call>, error: Error) {
         let may_repeat = channel.is_reused() && self.may_repeat(&error);
         drop(channel);
@@ -203,19 +193,17 @@ impl PooledCall {
             state.repeats += 1;
             state.repeats <= REPEATS
         };
-        if may_repeat && repeats && !self.left().is_zero() {
-            self.acquire();
-            return self.limit_acquiring();
+        if may_repeat && repeats && !self.attempt_left().is_zero() {
+            return self.acquire();
         }
-        let after = self.limit;
-        self.complete(Err(match error {
+        self.retry(Err(match error {
             // The channel's loop has measured the time that was left.
-            Error::TimedOut { operation: operation @ "a call", .. } => Error::TimedOut { operation, after },
+            Error::TimedOut { operation: "a call", .. } => self.timed_out(),
             error => error,
         }));
     }
 
-    /// Returns whether the call can be repeated because its connection had ended.
+    /// Returns whether the attempt can be repeated because its connection had ended.
     fn may_repeat(&self, error: &Error) -> bool {
         let is_safe = matches!(self.request.method(), "GET" | "HEAD" | "OPTIONS" | "TRACE");
         match NotSent::of(error) {
@@ -224,11 +212,62 @@ impl PooledCall {
         }
     }
 
-    fn complete(&self, result: Result<Message<Response>>) {
+    // ---- retries --------------------------------------------------------------------------------
+
+    /// Schedules another attempt if this one has failed and may be retried. Ends the call with the
+    /// result otherwise.
+    fn retry(self: &Arc<Self>, result: Result<A>) {
+        let delay = if self.is_retryable(&result) { self.next_delay() } else { None };
+        let Some(delay) = delay.filter(|delay| *delay < self.left()) else { return self.complete(result) };
+        // A response that is not wanted ends with its stream.
+        drop(result);
+        let me = Resume(Some(self.clone()));
+        let timer = self.timers.schedule_for_reply(self.timers.after(delay), move || me.run());
+        // A refused task was dropped, which ends the call.
+        let Ok(timer) = timer else { return };
+        let mut state = self.lock();
+        if state.reply.is_some() && state.timer.is_none() && matches!(state.step, Step::None) {
+            state.timer = Some(timer);
+        } else if state.reply.is_none() {
+            drop(state);
+            timer.cancel();
+        }
+    }
+
+    fn is_retryable(&self, result: &Result<A>) -> bool {
+        let error = match result {
+            Ok(response) => {
+                return self.settings.is_idempotent && self.settings.statuses.contains(&response.status());
+            }
+            Err(error) => error,
+        };
+        let (cause, was_sent) = match NotSent::of(error) {
+            Some(not_sent) => (not_sent.cause(), self.lock().was_sent),
+            None => (error, true),
+        };
+        let is_temporary = match cause {
+            Error::Closed | Error::Io { .. } | Error::TimedOut { .. } => true,
+            Error::Peer(cause) => matches!(cause, crate::error::PeerError::Truncated),
+            _ => false,
+        };
+        is_temporary && (!was_sent || self.settings.is_idempotent)
+    }
+
+    /// Counts a retry. Returns its delay, or `None` if there is none left.
+    fn next_delay(&self) -> Option<Duration> {
+        let mut state = self.lock();
+        state.retries_left = state.retries_left.checked_sub(1)?;
+        let State { delays, dice, .. } = &mut *state;
+        delays.failed(dice)
+    }
+
+    // ---- the end --------------------------------------------------------------------------------
+
+    fn complete(&self, result: Result<A>) {
         let was_sent = self.lock().was_sent;
         if let Some(reply) = self.end() {
             reply.complete(result.map_err(|error| match NotSent::of(&error) {
-                // The last repetition was not sent, but the request may have arrived before.
+                // The last attempt was not sent, but the request may have arrived before.
                 Some(not_sent) if was_sent => not_sent.cause().clone(),
                 _ => error,
             }));
@@ -236,9 +275,10 @@ impl PooledCall {
     }
 
     /// Ends the call: gives up its current step. Returns the completer the first time.
-    fn end(&self) -> Option<Completer<Message<Response>>> {
+    fn end(&self) -> Option<Completer<A>> {
         let mut state = self.lock();
-        let (reply, step, timer) = (state.reply.take(), std::mem::take(&mut state.step), state.timer.take());
+        let step = std::mem::replace(&mut state.step, Step::None);
+        let (reply, timer) = (state.reply.take(), state.timer.take());
         drop(state);
         if let Some(timer) = timer {
             timer.cancel();
@@ -249,24 +289,47 @@ impl PooledCall {
 
     // ---- time -----------------------------------------------------------------------------------
 
-    /// Returns the time that is left.
+    /// Returns the time that is left for the call.
     fn left(&self) -> Duration {
-        let spent = self.service.timers.now().saturating_sub(self.started);
-        self.limit.saturating_sub(Duration::from_nanos(spent))
+        let spent = self.timers.now().saturating_sub(self.started);
+        self.settings.timeout.saturating_sub(Duration::from_nanos(spent))
     }
 
-    /// Limits the time until the call has a channel. Its loop watches the time from then on.
-    fn limit_acquiring(self: &Arc<Self>) {
-        if self.limit == Duration::MAX || !self.is_acquiring() {
-            return;
+    /// Returns the time that is left for the current attempt.
+    fn attempt_left(&self) -> Duration {
+        match self.lock().deadline {
+            u64::MAX => Duration::MAX,
+            deadline => Duration::from_nanos(deadline.saturating_sub(self.timers.now())),
         }
-        let weak: Weak<Self> = Arc::downgrade(self);
-        let deadline = self.started.saturating_add(nanos(self.limit));
-        let timer = self.service.timers.schedule_for_reply(deadline, move || {
-            if let Some(call) = weak.upgrade().filter(|call| call.is_acquiring()) {
-                let error = Error::timed_out("a call", call.limit);
-                call.complete(Err(NotSent::error(error)));
+    }
+
+    /// Returns the error of the limit that has expired.
+    fn timed_out(&self) -> Error {
+        let after = if self.left().is_zero() { self.settings.timeout } else { self.settings.attempt_timeout };
+        Error::timed_out("a call", after.min(self.settings.timeout))
+    }
+
+    /// Limits the time until the attempt has a channel. Its loop watches the time from then on.
+    fn limit_acquiring(self: &Arc<Self>) {
+        let deadline = {
+            let state = self.lock();
+            if state.deadline == u64::MAX || !matches!(state.step, Step::Acquiring(_)) {
+                return;
             }
+            state.deadline
+        };
+        let weak: Weak<Self> = Arc::downgrade(self);
+        let timer = self.timers.schedule_for_reply(deadline, move || {
+            let Some(call) = weak.upgrade() else { return };
+            let mut state = call.lock();
+            if !matches!(state.step, Step::Acquiring(_)) {
+                return;
+            }
+            let step = std::mem::replace(&mut state.step, Step::None);
+            state.timer = None;
+            drop(state);
+            drop(step);
+            call.retry(Err(NotSent::error(call.timed_out())));
         });
         // Without its loop, the pool fails the acquire.
         let Ok(timer) = timer else { return };
@@ -278,14 +341,31 @@ impl PooledCall {
             timer.cancel();
         }
     }
+}
 
-    fn is_acquiring(&self) -> bool {
-        matches!(self.lock().step, Step::Acquiring(_))
+impl<A: Answer> Wake for PooledCall<A> {
+    fn wake(self: Arc<Self>) {
+        self.advance();
     }
 }
 
-impl Wake for PooledCall {
-    fn wake(self: Arc<Self>) {
-        self.advance();
+/// The next attempt of a call. A loop that ends drops it, which ends the call.
+struct Resume<A: Answer>(Option<Arc<PooledCall<A>>>);
+
+impl<A: Answer> Resume<A> {
+    fn run(mut self) {
+        let Some(call) = self.0.take() else { return };
+        call.lock().timer = None;
+        if call.lock().reply.is_some() {
+            call.attempt();
+        }
+    }
+}
+
+impl<A: Answer> Drop for Resume<A> {
+    fn drop(&mut self) {
+        if let Some(call) = self.0.take() {
+            call.complete(Err(NotSent::error(Error::ShutDown)));
+        }
     }
 }

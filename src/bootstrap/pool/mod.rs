@@ -12,21 +12,27 @@
 //! thread that releases, or a loop.
 
 #[cfg(feature = "http")]
+mod agent;
+#[cfg(feature = "http")]
 mod call;
+#[cfg(feature = "http")]
+mod dialer;
 mod pool_state;
 mod pooled;
+#[cfg(feature = "http")]
+mod request;
+#[cfg(feature = "http")]
+mod request_settings;
 mod service;
 
+#[cfg(feature = "http")]
+pub use agent::{HttpAgent, HttpAgentBuilder};
 pub use pooled::PooledChannel;
+#[cfg(feature = "http")]
+pub use request::PoolRequest;
 
-use super::client::{Call, ClientBootstrap, first_address};
-use crate::{
-    channel::{Channel, IntoPipeline, Peer},
-    error::{Error, Result},
-    event_loop::Connecting,
-    sync::Completion,
-    transport::ToAddress,
-};
+use super::client::{ClientBootstrap, connector, first_address};
+use crate::{Channel, Completion, Error, Peer, Result, pipeline::IntoPipeline, transport::ToAddress};
 use service::{PoolHooks, PoolService};
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -192,16 +198,8 @@ where
         let config = self.bootstrap.check(address.host())?;
         let peer = first_address(address)?;
         let group = self.bootstrap.group.clone();
-        let bootstrap = self.bootstrap;
-        let call = move |attempt, done| {
-            let call = Call { peer: peer.clone(), config: config.clone(), attempt, done };
-            match bootstrap.assign(&config) {
-                Ok((event_loop, assignment)) => {
-                    bootstrap.call(event_loop, assignment, call, Connecting::submit);
-                }
-                Err(e) => call.done.failed(e),
-            }
-        };
+        let connect = connector(self.bootstrap, config);
+        let call = move |attempt, done| connect(peer.clone(), attempt, done);
         let settings = service::PoolSettings {
             size: self.size,
             max_waiters: self.max_waiters,

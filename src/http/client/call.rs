@@ -1,26 +1,32 @@
-//! Calls: requests with a completion for the whole response.
+//! Calls: requests with a completion for the response.
 
-use super::not_sent::NotSent;
-use crate::{
-    error::{Error, Result},
-    http::{Message, Request, Response},
-    sync::{Completer, Completion, cancellable},
+use super::{
+    BodyStream, NotSent, StreamedResponse,
+    body_stream::{BodySender, body_stream},
 };
-use std::time::Duration;
+use crate::{
+    Completer, Completion, Error,
+    http::{Headers, Message, Part, Request, Response, StatusCode},
+    sync::cancellable,
+};
+use bytes::Bytes;
+use std::{sync::Arc, time::Duration};
 
-/// A request with a completion for its whole response, for the pipeline of
+/// A request with a completion for its response, for the pipeline of
 /// [`HttpClient::calls`](crate::http::HttpClient::calls).
 ///
-/// [`ChannelPool::call`](crate::pool::ChannelPool::call) is the easiest way to make one: it takes a
-/// connection, and repeats the call on another one if that is safe.
+/// [`ChannelPool::request`](crate::pool::ChannelPool::request) is the easiest way to make one: it
+/// takes a connection, and repeats the call on another one if that is safe.
 ///
-/// The request must have no body or a whole one, and cannot ask for another protocol. A call fails
-/// alone: whatever its error, other calls on the channel continue, unless the connection ends.
+/// [`new`](Call::new) completes with the whole response, and [`streamed`](Call::streamed) with its
+/// head. The request has a whole body or none, unless [`upload`](Call::upload) sends it in parts. It
+/// cannot ask for another protocol. A call fails alone: whatever its error, other calls on the
+/// channel continue, unless the connection ends.
 ///
 /// # Time limit
-/// A call has [60 seconds](Call::TIME_LIMIT), or the time set by [`within`](Call::within), from the
-/// moment when the channel's loop takes it to the last byte of the response. Neither interim
-/// responses nor slow bytes extend it.
+/// A call has [60 seconds](Call::TIME_LIMIT), or the time set by [`timeout`](Call::timeout). The
+/// time begins when the channel's loop takes the call. It ends with the last byte of the response,
+/// or with the head of a streamed one. Neither interim responses nor slow bytes extend it.
 ///
 /// # Giving up
 /// Dropping the completion gives the call up, as does the time limit. If the call was written
@@ -39,65 +45,210 @@ use std::time::Duration;
 ///
 /// [`HttpSettings::pipelined`]: crate::http::HttpSettings::pipelined
 pub struct Call {
+    pub(super) content: CallContent,
+}
+
+pub(super) enum CallContent {
+    Request(NewCall),
+    /// A part of the body of the call with this upload.
+    Part(UploadId, Part<Request>),
+}
+
+pub(super) struct NewCall {
     pub(super) request: Request,
     pub(super) reply: Reply,
     pub(super) limit: Duration,
+    pub(super) upload: Option<UploadId>,
 }
+
+/// The identity of an upload, which is compared by its address.
+pub(super) type UploadId = Arc<()>;
 
 impl Call {
     /// The time limit of calls that set none: 60 s.
     pub const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-    /// Returns a call to write to a channel, and the completion for its response.
+    /// Returns a call to write to a channel, and the completion for its whole response.
     pub fn new(request: Request) -> (Call, Completion<Message<Response>>) {
         let (completer, response) = cancellable(None, |_| ());
-        (Call { request, reply: Reply::new(completer), limit: Call::TIME_LIMIT }, response)
+        (Call::with(request, ReplyTo::Whole(completer)), response)
+    }
+
+    /// Returns a call to write to a channel, and the completion for the head of its response. The
+    /// body follows in the [`BodyStream`] of the [`StreamedResponse`].
+    pub fn streamed(request: Request) -> (Call, Completion<StreamedResponse>) {
+        let (completer, response) = cancellable(None, |_| ());
+        (Call::with(request, ReplyTo::Streamed(completer)), response)
+    }
+
+    fn with(request: Request, to: ReplyTo) -> Call {
+        let reply = Reply { to: Some(to), is_sent: false };
+        Call {
+            content: CallContent::Request(NewCall { request, reply, limit: Call::TIME_LIMIT, upload: None }),
+        }
     }
 
     /// Sets the time limit, from the moment when the channel's loop takes the call to the last byte
-    /// of the response. `Duration::MAX` turns it off. Zero fails the call without sending it.
-    pub fn within(mut self, limit: Duration) -> Self {
-        self.limit = limit;
+    /// of the response, or to the head of a streamed one. `Duration::MAX` turns it off. Zero fails
+    /// the call without sending it.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        if let CallContent::Request(call) = &mut self.content {
+            call.limit = limit;
+        }
         self
+    }
+
+    /// Returns a handle for the parts of the request's body, which is
+    /// [`Body::Sized`](crate::http::Body::Sized) or [`Body::Streamed`](crate::http::Body::Streamed).
+    ///
+    /// The parts are written to the same channel behind the call. No other call may be written
+    /// before the end of the body: it would fail. The channel's
+    /// [writability](crate::Channel::is_writable) is the backpressure. If the call has ended
+    /// earlier, parts are dropped. Without an end, the call waits until its time limit.
+    ///
+    /// ```
+    /// use netwheel::{http::{Body, Call, Request}, prelude::*};
+    ///
+    /// # fn f(channel: &Channel<Call>) -> Result {
+    /// let (mut call, response) = Call::new(Request::post("/notes", Body::Streamed));
+    /// let upload = call.upload();
+    /// channel.write(call)?;
+    /// channel.write(upload.part("first "))?;
+    /// channel.write(upload.part("second"))?;
+    /// channel.write(upload.end())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn upload(&mut self) -> Upload {
+        match &mut self.content {
+            CallContent::Request(call) => Upload { id: call.upload.get_or_insert_default().clone() },
+            CallContent::Part(id, _) => Upload { id: id.clone() },
+        }
+    }
+}
+
+/// A handle for the body of a [`Call`] that is sent in parts, from [`Call::upload`].
+#[derive(Debug)]
+pub struct Upload {
+    id: UploadId,
+}
+
+impl Upload {
+    /// Returns the next bytes of the body, to write to the channel of the call.
+    pub fn part(&self, bytes: impl Into<Bytes>) -> Call {
+        self.call(Part::Body(bytes.into()))
+    }
+
+    /// Returns the end of the body, to write to the channel of the call.
+    pub fn end(self) -> Call {
+        self.call(Part::end())
+    }
+
+    /// Like [`end`](Upload::end), with trailers, which a body of known length cannot have.
+    pub fn end_with(self, trailers: Headers) -> Call {
+        self.call(Part::End(trailers))
+    }
+
+    fn call(&self, part: Part<Request>) -> Call {
+        Call { content: CallContent::Part(self.id.clone(), part) }
+    }
+}
+
+/// What a call completes with: a whole response, or one whose body is read as it arrives.
+pub(crate) trait Answer: Sized + Send + 'static {
+    /// Returns a call and its completion.
+    fn call(request: Request) -> (Call, Completion<Self>);
+
+    fn status(&self) -> StatusCode;
+}
+
+impl Answer for Message<Response> {
+    fn call(request: Request) -> (Call, Completion<Self>) {
+        Call::new(request)
+    }
+
+    fn status(&self) -> StatusCode {
+        self.head.status()
+    }
+}
+
+impl Answer for StreamedResponse {
+    fn call(request: Request) -> (Call, Completion<Self>) {
+        Call::streamed(request)
+    }
+
+    fn status(&self) -> StatusCode {
+        self.head.status()
     }
 }
 
 /// The completer of a call. Dropping it fails the call.
 pub(super) struct Reply {
-    completer: Option<Completer<Message<Response>>>,
+    to: Option<ReplyTo>,
     is_sent: bool,
 }
 
+enum ReplyTo {
+    Whole(Completer<Message<Response>>),
+    Streamed(Completer<StreamedResponse>),
+}
+
 impl Reply {
-    fn new(completer: Completer<Message<Response>>) -> Self {
-        Reply { completer: Some(completer), is_sent: false }
+    pub(super) fn is_streamed(&self) -> bool {
+        matches!(self.to, Some(ReplyTo::Streamed(_)))
     }
 
-    pub(super) fn complete(mut self, result: Result<Message<Response>>) {
-        if let Some(completer) = self.completer.take() {
-            completer.complete(result);
+    pub(super) fn complete(mut self, response: Message<Response>) {
+        if let Some(ReplyTo::Whole(completer)) = self.to.take() {
+            completer.complete(Ok(response));
+        }
+    }
+
+    /// Completes a streamed call. Returns the end of the stream that the connection fills. `wake`
+    /// is called when the connection has to look at it.
+    pub(super) fn begin(mut self, head: Response, wake: impl Fn() + Send + Sync + 'static) -> BodySender {
+        let (sender, body): (_, BodyStream) = body_stream(wake);
+        if let Some(ReplyTo::Streamed(completer)) = self.to.take() {
+            completer.complete(Ok(StreamedResponse { head, body }));
+        }
+        sender
+    }
+
+    pub(super) fn fail(mut self, error: Error) {
+        self.fail_with(error);
+    }
+
+    fn fail_with(&mut self, error: Error) {
+        match self.to.take() {
+            Some(ReplyTo::Whole(completer)) => completer.complete(Err(error)),
+            Some(ReplyTo::Streamed(completer)) => completer.complete(Err(error)),
+            None => {}
         }
     }
 
     /// Returns whether the caller has given up.
     pub(super) fn is_cancelled(&self) -> bool {
-        self.completer.as_ref().is_none_or(Completer::is_cancelled)
+        match &self.to {
+            Some(ReplyTo::Whole(completer)) => completer.is_cancelled(),
+            Some(ReplyTo::Streamed(completer)) => completer.is_cancelled(),
+            None => true,
+        }
     }
 
     /// Records that the request was written, and has `wake` called if the caller gives up.
     pub(super) fn sent(&mut self, wake: impl Fn() + Send + 'static) {
         self.is_sent = true;
-        if let Some(completer) = &mut self.completer {
-            completer.on_cancel(wake);
+        match &mut self.to {
+            Some(ReplyTo::Whole(completer)) => completer.on_cancel(wake),
+            Some(ReplyTo::Streamed(completer)) => completer.on_cancel(wake),
+            None => {}
         }
     }
 }
 
 impl Drop for Reply {
     fn drop(&mut self) {
-        if let Some(completer) = self.completer.take() {
-            let error = if self.is_sent { Error::Closed } else { NotSent::error(Error::Closed) };
-            completer.complete(Err(error));
-        }
+        let error = if self.is_sent { Error::Closed } else { NotSent::error(Error::Closed) };
+        self.fail_with(error);
     }
 }

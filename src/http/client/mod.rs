@@ -1,5 +1,6 @@
 //! HTTP/1.1 clients: the settings, the codec and the stage.
 
+mod body_stream;
 mod call;
 mod calls;
 mod codec;
@@ -10,7 +11,9 @@ mod stage;
 #[cfg(feature = "websocket")]
 mod upgrade;
 
-pub use call::Call;
+pub use body_stream::{BodyStream, StreamedResponse};
+pub(crate) use call::Answer;
+pub use call::{Call, Upload};
 pub use not_sent::NotSent;
 #[cfg(feature = "websocket")]
 pub(crate) use upgrade::{Upgrade, UpgradeReader, put_upgrade};
@@ -106,8 +109,9 @@ impl HttpClient {
             .exchanges(exchanges)
     }
 
-    /// Returns a finished pipeline that takes [`Call`]s: requests with a completion for their whole
-    /// response, whose body has at most `max_body` bytes.
+    /// Returns a finished pipeline that takes [`Call`]s: requests with a completion for their
+    /// response. The body of a whole response has at most `max_body` bytes. That of a streamed one
+    /// is limited by [`HttpSettings::body`].
     ///
     /// ```
     /// use netwheel::{http::{Call, HttpClient, HttpServer, Part, Request, Response}, prelude::*};

@@ -159,7 +159,7 @@ impl Stage for Aggregate<Response> {
 }
 
 /// The message that is arriving.
-struct Collector<H> {
+pub(in crate::http) struct Collector<H> {
     max: usize,
     current: Option<Box<Current<H>>>,
 }
@@ -172,15 +172,16 @@ struct Current<H> {
 }
 
 /// The body is longer than allowed.
-struct TooLong;
+#[derive(Debug)]
+pub(in crate::http) struct TooLong;
 
 impl<H> Collector<H> {
-    fn new(max: usize) -> Self {
+    pub(in crate::http) fn new(max: usize) -> Self {
         Collector { max, current: None }
     }
 
     /// Begins with a head, and returns the message if no parts follow.
-    fn begin(
+    pub(in crate::http) fn begin(
         &mut self,
         head: H,
         parts_follow: bool,
@@ -198,7 +199,7 @@ impl<H> Collector<H> {
     }
 
     /// Adds a piece of the body; drops it if the message was refused.
-    fn add(&mut self, bytes: Bytes) -> Result<(), TooLong> {
+    pub(in crate::http) fn add(&mut self, bytes: Bytes) -> Result<(), TooLong> {
         let Some(current) = &mut self.current else { return Ok(()) };
         let length = current.first.len() + current.body.len() + bytes.len();
         if length > self.max {
@@ -216,7 +217,7 @@ impl<H> Collector<H> {
         Ok(())
     }
 
-    fn end(&mut self, trailers: Headers) -> Option<Message<H>> {
+    pub(in crate::http) fn end(&mut self, trailers: Headers) -> Option<Message<H>> {
         let current = self.current.take()?;
         let Current { head, first, body } = *current;
         let body = if body.is_empty() { first } else { body.freeze() };

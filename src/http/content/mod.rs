@@ -5,5 +5,6 @@ mod event;
 mod static_body;
 
 pub use aggregate::Aggregate;
+pub(super) use aggregate::{Collector, TooLong};
 pub use event::Event;
 pub use static_body::StaticBody;

@@ -1,5 +1,6 @@
 //! The types that a program handles: heads, headers, bodies and the parts of messages.
 
+mod absolute_target;
 mod body;
 mod headers;
 mod part;
@@ -11,6 +12,7 @@ mod status_code;
 mod types;
 mod version;
 
+pub(crate) use absolute_target::AbsoluteTarget;
 pub use body::Body;
 pub use headers::Headers;
 pub use part::{Message, Part};

@@ -281,6 +281,11 @@ impl Request {
         }
     }
 
+    /// Replaces the line, whose method is the same.
+    pub(super) fn set_line(&mut self, line: Bytes) {
+        self.line = line;
+    }
+
     /// Splits the head into its line and what encoding needs.
     pub(in crate::http) fn line(&self) -> &[u8] {
         &self.line

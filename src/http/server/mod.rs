@@ -148,7 +148,6 @@ impl HttpServer {
     pub fn pipeline(
         &self,
     ) -> PipelineBuilder<impl Links<Read = Part<Request>, Write = Part<Response>> + use<>> {
-        Pipeline::codec(ServerCodec::new(self.http.clone()))
-            .stage(ServerStage::new(self.settings.clone()))
+        Pipeline::codec(ServerCodec::new(self.http.clone())).stage(ServerStage::new(self.settings.clone()))
     }
 }

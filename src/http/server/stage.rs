@@ -12,7 +12,7 @@ use crate::{
     error::{Error, Result},
     http::{
         Body, Part, Request, RequestId, Response, StatusCode, encode::unencodable, error::HttpError,
-        settings::HttpSettings, stale_response::StaleResponse,
+        stale_response::StaleResponse,
     },
     pipeline::{Stage, StageContext},
 };

@@ -203,7 +203,7 @@ fn a_call_has_a_time_limit_that_no_byte_extends() {
         let settings = HttpSettings::new().response_time(Duration::ZERO);
         let mut channel = client(settings);
         let (call, answer) = Call::new(Request::get("/"));
-        let answer = start(&mut channel, (call.within(seconds(30)), answer));
+        let answer = start(&mut channel, (call.timeout(seconds(30)), answer));
         let mut pieces = pieces.into_iter();
         for second in 0..29 {
             channel.write_inbound(pieces.next().unwrap()).unwrap();
@@ -233,14 +233,14 @@ fn a_call_has_sixty_seconds_by_default_and_its_own_time_if_set() {
 
     let mut channel = client(settings());
     let (call, answer) = Call::new(Request::get("/"));
-    let answer = start(&mut channel, (call.within(Duration::MAX), answer));
+    let answer = start(&mut channel, (call.timeout(Duration::MAX), answer));
     channel.advance(seconds(1_000));
     channel.write_inbound(OK).unwrap();
     assert!(done(answer).is_ok());
 
     let mut channel = client(settings());
     let (call, answer) = Call::new(Request::get("/"));
-    let answer = start(&mut channel, (call.within(Duration::ZERO), answer));
+    let answer = start(&mut channel, (call.timeout(Duration::ZERO), answer));
     assert!(matches!(cause(done(answer)), Error::TimedOut { .. }));
     assert!(channel.is_open() && channel.read_outbound().is_empty());
 }

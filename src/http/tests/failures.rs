@@ -90,9 +90,10 @@ fn a_failing_or_panicking_handler_answers_500_unless_it_has_answered() {
 /// header.
 fn page(make: fn(StatusCode) -> Response, input: &[u8]) -> String {
     let http = HttpServer::with(HttpSettings::new().body(8)).unwrap().error_pages(make);
-    let pipeline = http.pipeline().stage(Aggregate::max(4)).on_read(|ctx, _| {
-        ctx.write(Response::ok("").header("X-A", "b\r\nX-Smuggled: c").into())
-    });
+    let pipeline = http
+        .pipeline()
+        .stage(Aggregate::max(4))
+        .on_read(|ctx, _| ctx.write(Response::ok("").header("X-A", "b\r\nX-Smuggled: c").into()));
     let mut channel = EmbeddedChannel::new(pipeline);
     let _ = channel.write_inbound(input);
     assert!(channel.is_closed(), "{}", input.escape_ascii());
@@ -113,7 +114,8 @@ const ERRORS: [(&str, u16); 6] = [
 fn the_program_sets_the_pages_of_all_errors() {
     let long = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(20_000));
     for (input, status) in ERRORS.into_iter().chain([(&*long, 431)]) {
-        let got = page(|status| Response::ok(format!("page {status}")).header("X-Page", "own"), input.as_bytes());
+        let got =
+            page(|status| Response::ok(format!("page {status}")).header("X-Page", "own"), input.as_bytes());
         assert!(got.starts_with(&format!("HTTP/1.1 {status} ")), "{got}");
         assert!(got.contains("\r\nX-Page: own\r\n") && got.contains("\r\nConnection: close\r\n"), "{got}");
         assert!(got.ends_with(&format!("\r\n\r\npage {status}")), "{got}");

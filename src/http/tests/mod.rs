@@ -1,5 +1,6 @@
 //! Tests of the protocol, in memory.
 
+mod agent;
 mod attacks;
 mod calls;
 mod client;
@@ -9,9 +10,11 @@ mod hosts;
 mod limits;
 mod pool;
 mod pool_random;
+mod pool_requests;
 mod random_exchanges;
 mod request_bodies;
 mod responses;
+mod streams;
 mod strictness;
 mod support;
 mod tables;

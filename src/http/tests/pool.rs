@@ -55,7 +55,11 @@ impl Site {
         Site { address, connections }
     }
 
-    fn connections(&self) -> usize {
+    pub(super) fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    pub(super) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 
@@ -138,7 +142,7 @@ fn a_channel_that_is_returned_during_its_exchange_is_free_after_the_response() {
     channel.write(call).map_err(Error::from).unwrap();
     drop(channel);
     assert_eq!((pool.acquired(), pool.free()), (1, 0), "the exchange is in progress");
-    let next = pool.call(Request::get("/next"));
+    let next = pool.request(Request::get("/next")).send();
     assert!(!slow.is_done() && !next.is_done());
     allow.send(()).unwrap();
     assert_eq!((text(slow), text(next)), ("/slow".into(), "/next".into()));
@@ -151,7 +155,7 @@ fn consecutive_calls_use_one_connection() {
     let (_group, pool) = site.pool(8);
     for round in 0..50 {
         let target = format!("/{round}");
-        assert_eq!(text(pool.call(Request::get(&target))), target);
+        assert_eq!(text(pool.request(Request::get(&target)).send()), target);
     }
     assert_eq!(site.connections(), 1);
 }
@@ -172,7 +176,7 @@ fn a_call_whose_time_is_over_when_it_has_a_connection_names_its_own_limit() {
     };
     let bootstrap = ClientBootstrap::new(&group).pipeline(move |_| http.calls(1024));
     let pool = bootstrap.pool().on_acquire(slow).build(site.address).unwrap();
-    let error = get(pool.call_within(Request::get("/a"), limit)).unwrap_err();
+    let error = get(pool.request(Request::get("/a")).timeout(limit).send()).unwrap_err();
     let cause = NotSent::of(&error).expect("it was not sent").cause();
     assert!(matches!(cause, Error::TimedOut { operation: "a call", after } if *after == limit), "{error:#}");
 }
@@ -181,17 +185,17 @@ fn a_call_whose_time_is_over_when_it_has_a_connection_names_its_own_limit() {
 fn a_call_through_a_pool_has_a_time_limit_for_everything() {
     let site = Site::new(echo_but_hang);
     let (_group, pool) = site.pool(1);
-    let hanging = pool.call(Request::get("/hang"));
+    let hanging = pool.request(Request::get("/hang")).send();
     // Waits for the only connection.
     let limit = Duration::from_millis(200);
-    let error = get(pool.call_within(Request::get("/a"), limit)).unwrap_err();
+    let error = get(pool.request(Request::get("/a")).timeout(limit).send()).unwrap_err();
     let cause = NotSent::of(&error).expect("it was not sent").cause();
     assert!(matches!(cause, Error::TimedOut { operation: "a call", after } if *after == limit), "{error:#}");
     drop(hanging);
     // Waits for the response.
-    let error = get(pool.call_within(Request::get("/hang"), limit)).unwrap_err();
+    let error = get(pool.request(Request::get("/hang")).timeout(limit).send()).unwrap_err();
     assert!(matches!(error, Error::TimedOut { operation: "a call", after } if after == limit), "{error:#}");
-    assert_eq!(text(pool.call(Request::get("/b"))), "/b");
+    assert_eq!(text(pool.request(Request::get("/b")).send()), "/b");
     assert_eq!((pool.acquired(), pool.waiters()), (0, 0));
 }
 
@@ -203,7 +207,7 @@ fn a_connection_that_the_server_will_close_is_not_handed_out() {
         let (_group, pool) = site.pool(2);
         for _ in 0..10 {
             // With POST, so that the call is not repeated.
-            get(pool.call(Request::post("/", "x"))).unwrap();
+            get(pool.request(Request::post("/", "x")).send()).unwrap();
         }
         assert_eq!(site.connections(), 10, "{head}");
     }
@@ -216,11 +220,11 @@ fn a_safe_request_is_repeated_if_its_connection_had_ended() {
         _ => Answer::Close,
     });
     let (_group, pool) = site.pool(1);
-    assert_eq!(text(pool.call(Request::get("/1"))), "/1");
-    assert_eq!(text(pool.call(Request::get("/2"))), "/2");
-    let error = get(pool.call(Request::post("/3", ""))).unwrap_err();
+    assert_eq!(text(pool.request(Request::get("/1")).send()), "/1");
+    assert_eq!(text(pool.request(Request::get("/2")).send()), "/2");
+    let error = get(pool.request(Request::post("/3", "")).send()).unwrap_err();
     assert!(matches!(error, Error::Closed), "it may have been processed: {error:#}");
-    assert_eq!(text(pool.call(Request::post("/4", ""))), "/4");
+    assert_eq!(text(pool.request(Request::post("/4", "")).send()), "/4");
 }
 
 #[test]
@@ -237,8 +241,8 @@ fn a_repeated_call_that_cannot_be_sent_again_is_not_reported_as_not_sent() {
         }
     });
     let (_group, pool) = site.pool(1);
-    assert_eq!(text(pool.call(Request::get("/first"))), "/first");
-    let second = pool.call(Request::get("/second"));
+    assert_eq!(text(pool.request(Request::get("/first")).send()), "/first");
+    let second = pool.request(Request::get("/second")).send();
     arrived.recv_timeout(PATIENCE).unwrap();
     // The repetition finds a closed pool.
     pool.close();
@@ -251,7 +255,7 @@ fn a_repeated_call_that_cannot_be_sent_again_is_not_reported_as_not_sent() {
 fn a_request_is_not_repeated_on_new_connections() {
     let site = Site::new(|_, _, _| Answer::Close);
     let (_group, pool) = site.pool(1);
-    assert!(matches!(get(pool.call(Request::get("/"))), Err(Error::Closed)));
+    assert!(matches!(get(pool.request(Request::get("/")).send()), Err(Error::Closed)));
     assert_eq!(site.connections(), 1);
 }
 
@@ -261,7 +265,7 @@ fn connections_that_end_without_an_announcement_lose_no_safe_request() {
     let (_group, pool) = site.pool(2);
     for round in 0..50 {
         let target = format!("/{round}");
-        assert_eq!(text(pool.call(Request::get(&target))), target);
+        assert_eq!(text(pool.request(Request::get(&target)).send()), target);
     }
 }
 
@@ -270,11 +274,11 @@ fn a_call_fails_as_not_sent_if_nobody_listens_or_the_pool_is_closed() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let site = Site { address: nobody, connections: Arc::default() };
     let (_group, pool) = site.pool(1);
-    let error = get(pool.call(Request::get("/"))).unwrap_err();
+    let error = get(pool.request(Request::get("/")).send()).unwrap_err();
     let cause = NotSent::of(&error).expect("it was not sent").cause();
     assert_eq!(cause.io_kind(), Some(std::io::ErrorKind::ConnectionRefused), "{error:#}");
     pool.close();
-    let error = get(pool.call(Request::get("/"))).unwrap_err();
+    let error = get(pool.request(Request::get("/")).send()).unwrap_err();
     assert!(matches!(NotSent::of(&error).expect("it was not sent").cause(), Error::Closed));
     assert_eq!(pool.acquired(), 0);
 }

@@ -84,13 +84,13 @@ fn start(pool: &ChannelPool<Call>, random: &mut Rng, number: usize) -> Option<St
     let method = if random.bool() { "GET" } else { "DELETE" };
     let request = Request::new(method, &target);
     if random.u8(..3) > 0 {
-        let answer = pool.call_within(request, limit);
+        let answer = pool.request(request).timeout(limit).send();
         return Some(Started { target, answer, channel: None, is_cancelled: false });
     }
     let channel = pool.acquire().wait_timeout(Duration::from_millis(1)).ok()?.ok()?;
     let (call, answer) = Call::new(request);
     // The channel may have closed since.
-    let _ = channel.write(call.within(limit));
+    let _ = channel.write(call.timeout(limit));
     Some(Started { target, answer, channel: Some(channel), is_cancelled: false })
 }
 
@@ -130,7 +130,7 @@ fn run(seed: u64) {
     drop(all);
     for number in 0..size {
         let target = format!("/ok/last-{number}");
-        assert_eq!(get(pool.call(Request::get(&target))).unwrap().body, target, "seed {seed}");
+        assert_eq!(get(pool.request(Request::get(&target)).send()).unwrap().body, target, "seed {seed}");
     }
 }
 

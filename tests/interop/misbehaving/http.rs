@@ -106,7 +106,7 @@ fn a_misbehaving_server_fails_its_own_call_only() {
         .map(|row| {
             let pool = pool(&group, address);
             let limit = if matches!(row.1, Limited) { SECOND } else { PATIENCE };
-            let call = pool.call_within(Request::get(&format!("/{}?n=first", row.0)), limit);
+            let call = pool.request(Request::get(&format!("/{}?n=first", row.0))).timeout(limit).send();
             (row, pool, call)
         })
         .collect();
@@ -120,7 +120,7 @@ fn a_misbehaving_server_fails_its_own_call_only() {
             wait_until(kind, || pool.acquired() + pool.free() == 0);
         }
         for token in ["a", "b", "c"] {
-            let seen = outcome(done(pool.call(Request::get(&format!("/ok?n={token}")))));
+            let seen = outcome(done(pool.request(Request::get(&format!("/ok?n={token}"))).send()));
             if seen != format!("200 ok {token}") {
                 wrong.push(format!("{kind}, then {token}: {seen:?}"));
             }

@@ -37,7 +37,7 @@ struct Begun {
     method: &'static str,
     limit: Duration,
     response: Completion<Message<Response>>,
-    /// The channel of a call that is not made with `ChannelPool::call_within`.
+    /// The channel of a call that is not made with `ChannelPool::request`.
     channel: Option<PooledChannel<Call>>,
 }
 
@@ -95,11 +95,11 @@ impl Client {
         let request = Request::new(method, &format!("/{id}"));
         let request = if method == "POST" { request.body(body_for(id)) } else { request };
         let response = match &channel {
-            None => pool.call_within(request, limit),
+            None => pool.request(request).timeout(limit).send(),
             Some(channel) => {
                 let (call, response) = Call::new(request);
                 // A channel that has closed fails the call.
-                let _ = channel.write(call.within(limit));
+                let _ = channel.write(call.timeout(limit));
                 response
             }
         };

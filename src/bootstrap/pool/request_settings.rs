@@ -1,0 +1,32 @@
+//! The settings of a request to a pool, and the source of its connections.
+
+use super::service::PoolService;
+use crate::{
+    EventLoopGroup, Result,
+    bootstrap::reconnect::Backoff,
+    http::{Call, StatusCode},
+};
+use std::{sync::Arc, time::Duration};
+
+/// The settings of a [`PoolRequest`](super::PoolRequest).
+pub(super) struct RequestSettings {
+    pub(super) source: Arc<dyn RequestSource>,
+    pub(super) timeout: Duration,
+    pub(super) attempt_timeout: Duration,
+    pub(super) retries: u32,
+    /// The statuses with which an attempt has failed.
+    pub(super) statuses: Vec<StatusCode>,
+    pub(super) backoff: Backoff,
+    pub(super) is_idempotent: bool,
+}
+
+/// The pool of a request.
+pub(super) trait RequestSource: Send + Sync {
+    /// Returns the pool for the next attempt.
+    ///
+    /// # Errors
+    /// If there is none.
+    fn pool(&self) -> Result<Arc<PoolService<Call>>>;
+
+    fn group(&self) -> &EventLoopGroup;
+}

@@ -1,0 +1,224 @@
+//! The body of a response, as it arrives.
+//!
+//! Invariants: the bytes are delivered once, in their order, also if a completion is dropped with
+//! its result. At most [`BodyStream::MAX_BUFFERED`] bytes and one read wait here: the connection is
+//! not read meanwhile. No lock is held while code of the program runs. Any thread may use the
+//! stream.
+
+use crate::{
+    Completer, Completion, Error, Result,
+    http::{Headers, Response},
+    sync::{Unwanted, cancellable},
+};
+use bytes::Bytes;
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// A response whose body is read as it arrives, from [`Call::streamed`](crate::http::Call::streamed).
+#[derive(Debug)]
+pub struct StreamedResponse {
+    /// The head.
+    pub head: Response,
+    /// The body, also if it is empty.
+    pub body: BodyStream,
+}
+
+/// The body of a [`StreamedResponse`].
+///
+/// The connection is not read while 64 KiB wait here, so a slow consumer slows down the server. The
+/// server is not late in the meantime. Otherwise it has to make progress within
+/// [`response_time`](crate::http::HttpSettings::response_time).
+///
+/// Dropping the stream before its end discards the connection, so the server stops sending.
+///
+/// ```
+/// # use netwheel::{http::{Call, HttpClient, HttpServer, Part, Request, Response}, prelude::*};
+/// # fn main() -> Result {
+/// # let group = EventLoopGroup::builder().threads(1).build()?;
+/// # let http = HttpServer::new();
+/// # let server = ServerBootstrap::new(&group)
+/// #     .pipeline(move |_peer| http.pipeline().on_read(|ctx, part| match part {
+/// #         Part::Head(_) => ctx.write(Response::ok("hello").into()),
+/// #         _ => Ok(()),
+/// #     }))
+/// #     .bind("127.0.0.1:0")?;
+/// # let address = server.local_address();
+/// # let http = HttpClient::new().host("example.org");
+/// # let pool = ClientBootstrap::new(&group).pipeline(move |_peer| http.calls(1024)).pool().build(address)?;
+/// let mut response = pool.request(Request::get("/")).stream().wait()?;
+/// let mut length = 0;
+/// while let Some(bytes) = response.body.next().wait()? {
+///     length += bytes.len();
+/// }
+/// assert_eq!(length, 5);
+/// # Ok(())
+/// # }
+/// ```
+pub struct BodyStream {
+    shared: Arc<Shared>,
+}
+
+/// The end of a [`BodyStream`] that the connection fills. Dropping it fails the stream.
+pub(super) struct BodySender {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Wakes the stage of the connection.
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+#[derive(Default)]
+struct State {
+    parts: VecDeque<Bytes>,
+    /// The number of bytes in `parts`.
+    buffered: usize,
+    end: Option<Result<Headers>>,
+    waiting: Option<Completer<Option<Bytes>>>,
+    /// Whether the connection waits until the consumer has taken bytes.
+    is_paused: bool,
+    is_dropped: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns both ends of a stream. `wake` is called when the connection has to look at its end.
+pub(super) fn body_stream(wake: impl Fn() + Send + Sync + 'static) -> (BodySender, BodyStream) {
+    let shared = Arc::new(Shared { state: Mutex::default(), wake: Box::new(wake) });
+    (BodySender { shared: shared.clone() }, BodyStream { shared })
+}
+
+impl BodyStream {
+    /// The number of bytes from which the connection is not read: 64 KiB.
+    pub const MAX_BUFFERED: usize = 64 * 1024;
+
+    /// Completes with the next bytes, or with `None` at the end of the body.
+    ///
+    /// Dropping the completion loses no bytes. A second call while the first one is pending
+    /// cancels the first one.
+    ///
+    /// # Errors
+    /// The completion fails if the body does not arrive completely: with [`Error::Closed`], or with
+    /// the error of the channel, such as
+    /// [`PeerError::Truncated`](crate::error::PeerError::Truncated) or [`Error::TimedOut`].
+    #[expect(clippy::should_implement_trait, reason = "a completion is no item")]
+    pub fn next(&mut self) -> Completion<Option<Bytes>> {
+        let shared = Arc::downgrade(&self.shared);
+        let (completer, completion) = cancellable(None, move |unwanted: Unwanted<Option<Bytes>>| {
+            if let (Unwanted::Result(Some(bytes)), Some(shared)) = (unwanted, shared.upgrade()) {
+                let mut state = shared.lock();
+                state.buffered += bytes.len();
+                state.parts.push_front(bytes);
+            }
+        });
+        let mut state = self.shared.lock();
+        if let Some(bytes) = state.parts.pop_front() {
+            state.buffered -= bytes.len();
+            let resumes = state.is_paused && state.buffered < Self::MAX_BUFFERED / 2;
+            state.is_paused &= !resumes;
+            drop(state);
+            if resumes {
+                (self.shared.wake)();
+            }
+            completer.complete(Ok(Some(bytes)));
+        } else if let Some(end) = &state.end {
+            let end = end.as_ref().map(|_| None).map_err(Clone::clone);
+            drop(state);
+            completer.complete(end);
+        } else {
+            let earlier = state.waiting.replace(completer);
+            drop(state);
+            drop(earlier);
+        }
+        completion
+    }
+
+    /// Returns the trailers of a chunked body, after its end.
+    pub fn trailers(&self) -> Option<Headers> {
+        match &self.shared.lock().end {
+            Some(Ok(trailers)) => Some(trailers.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for BodyStream {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.is_dropped = true;
+        state.buffered = 0;
+        let parts = std::mem::take(&mut state.parts);
+        let (waiting, is_cut) = (state.waiting.take(), state.end.is_none());
+        drop(state);
+        drop((parts, waiting));
+        if is_cut {
+            (self.shared.wake)();
+        }
+    }
+}
+
+impl fmt::Debug for BodyStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.shared.lock();
+        let mut debug = f.debug_struct("BodyStream");
+        debug.field("buffered", &state.buffered).field("has_ended", &state.end.is_some()).finish()
+    }
+}
+
+impl BodySender {
+    /// Adds bytes. Returns whether the connection must pause until [`is_paused`] returns `false`.
+    ///
+    /// [`is_paused`]: BodySender::is_paused
+    pub(super) fn push(&self, bytes: Bytes) -> bool {
+        let mut state = self.shared.lock();
+        if let Some(completer) = state.waiting.take() {
+            drop(state);
+            if completer.deliver(Ok(Some(bytes.clone()))) {
+                return false;
+            }
+            state = self.shared.lock();
+        }
+        if state.is_dropped {
+            return false;
+        }
+        state.buffered += bytes.len();
+        state.parts.push_back(bytes);
+        state.is_paused |= state.buffered >= BodyStream::MAX_BUFFERED;
+        state.is_paused
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.shared.lock().is_paused
+    }
+
+    /// Returns whether the consumer has dropped the stream.
+    pub(super) fn is_dropped(&self) -> bool {
+        self.shared.lock().is_dropped
+    }
+
+    /// Ends the stream. The first end counts.
+    pub(super) fn end(&self, end: Result<Headers>) {
+        let mut state = self.shared.lock();
+        let result = end.as_ref().map(|_| None).map_err(Clone::clone);
+        state.end.get_or_insert(end);
+        let waiting = state.waiting.take();
+        drop(state);
+        if let Some(completer) = waiting {
+            completer.complete(result);
+        }
+    }
+}
+
+impl Drop for BodySender {
+    fn drop(&mut self) {
+        self.end(Err(Error::Closed));
+    }
+}
