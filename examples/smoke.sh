@@ -149,7 +149,7 @@ check_command_output() {
 
 check_help() {
     local name
-    for name in echo_server tls_echo gateway udp_echo im_server im_client im_bots bench_server resp_server ws_echo command_output timer_demo timers attack; do
+    for name in echo_server tls_echo gateway udp_echo im_server im_client im_bots bench_server resp_server ws_echo http_proxy command_output timer_demo timers attack; do
         "$bin/$name" --help >"$work/help" 2>&1
         expect "$name --help" "$work/help" '^Usage: '
     done
@@ -166,6 +166,47 @@ check_ws_echo() {
     expect "ws_echo accepts a handshake" "$work/ws" '^HTTP/1.1 101 '
     expect "ws_echo echoes a message" "$work/ws" 'hello'
     stop ws_echo
+}
+
+check_http_proxy() {
+    start http_server --listen 127.0.0.1:0
+    backend=$server
+    start http_proxy --listen 127.0.0.1:0 --backend "127.0.0.1:$port"
+    {
+        printf 'GET / HTTP/1.1\r\nHost: a\r\n\r\n'
+        printf 'POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n'
+        printf 'HEAD / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n'
+    } | talk >"$work/proxy"
+    expect "http_proxy passes on a response" "$work/proxy" '^Hello, World!'
+    expect "http_proxy passes on a body" "$work/proxy" '^hello'
+    if [ "$(grep -c '^Via: 1.1 netwheel' "$work/proxy")" = 3 ]; then pass "http_proxy answers all requests of a connection"; else fail "http_proxy answers all requests" "$work/proxy"; fi
+    if command -v curl >/dev/null; then
+        head -c 30000000 /dev/urandom >"$work/large"
+        curl -s -m $patience --data-binary "@$work/large" "http://127.0.0.1:$port/" -o "$work/echoed"
+        if cmp -s "$work/large" "$work/echoed"; then pass "http_proxy streams a large body both ways"; else fail "http_proxy streams a large body"; fi
+        rm -f "$work/large" "$work/echoed"
+    fi
+    kill -KILL $backend
+    wait $backend 2>/dev/null
+    printf 'GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n' | talk >"$work/proxy"
+    expect "http_proxy answers 502 without its backend" "$work/proxy" '^HTTP/1.1 502 '
+    backend=
+    stop http_proxy
+
+    start ws_echo --listen 127.0.0.1:0
+    backend=$server
+    start http_proxy --listen 127.0.0.1:0 --backend "127.0.0.1:$port"
+    {
+        printf 'GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n'
+        printf 'Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n'
+        printf '\x81\x85\0\0\0\0hello\x88\x80\0\0\0\0'
+    } | talk >"$work/ws"
+    expect "http_proxy passes on a WebSocket handshake" "$work/ws" '^HTTP/1.1 101 '
+    expect "http_proxy passes on WebSocket messages" "$work/ws" 'hello'
+    stop http_proxy
+    kill -KILL $backend
+    wait $backend 2>/dev/null
+    backend=
 }
 
 check_echo() {
@@ -601,6 +642,7 @@ check_timer_demo() {
 check_help
 check_echo
 check_ws_echo
+check_http_proxy
 check_resp
 if command -v openssl >/dev/null; then
     check_tls_echo

@@ -1,9 +1,9 @@
 //! WebSocket clients.
 
-use super::ClientBootstrap;
 use crate::{
-    Error, Peer, Result,
-    pipeline::{IntoPipeline, Pipeline},
+    bootstrap::client::ClientBootstrap,
+    channel::{IntoPipeline, Peer, Pipeline},
+    error::{Error, Result},
     websocket::{Accepted, WebSocketClient},
 };
 use std::sync::Arc;
@@ -48,6 +48,7 @@ impl ClientBootstrap {
     /// # Ok(())
     /// # }
     /// ```
+    #[expect(clippy::type_complexity, reason = "as that of `pipeline`")]
     pub fn websocket<G, P>(
         self,
         client: WebSocketClient,

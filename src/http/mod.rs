@@ -23,6 +23,7 @@ mod content;
 mod encode;
 mod error;
 mod find;
+mod forwarding;
 mod head;
 mod message;
 mod server;
@@ -32,12 +33,13 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use client::Answer;
+pub(crate) use client::CallAnswer;
 pub use client::{BodyStream, Call, HttpClient, NotSent, StreamedResponse, Upload};
 #[cfg(feature = "websocket")]
 pub(crate) use client::{Upgrade, UpgradeReader, put_upgrade};
 pub use content::{Aggregate, Event, StaticBody};
 pub use error::HttpError;
+pub use forwarding::{ForwardedHeaders, Forwarding};
 pub(crate) use head::forbidden_trailer;
 pub(crate) use message::AbsoluteTarget;
 pub use message::{Body, Headers, Message, Part, Request, RequestId, Response, StatusCode, Version};

@@ -17,10 +17,11 @@ const MAX_EXPLANATION: usize = 160;
 /// A [`Stage`] that reads frames as JSON values of type `In`, and writes values of type `Out` as
 /// frames.
 ///
-/// A frame is [`Bytes`] by default, as behind [`Line`](crate::codec::Line). On WebSocket connections
-/// it is a `websocket::Message`: `Json::<Request, Reply, Message>::new()`. Values are written as
-/// text messages there, and read from text and binary messages. Other messages are dropped. The
-/// connection still closes in order, with the code 1007 if a message is not a value of type `In`.
+/// A frame is [`Bytes`] by default, as behind [`Line`](crate::codec::Line). On WebSocket
+/// connections it is a `websocket::Message`: `Json::<Request, Reply, Message>::new()`. Values are
+/// written as text messages there, and read from text and binary messages. Other messages are
+/// dropped. The connection still closes in order, with the code 1007 if a message is not a value of
+/// type `In`.
 ///
 /// ```text
 ///   frames in                        messages           messages out          frames out

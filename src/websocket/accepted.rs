@@ -1,12 +1,14 @@
 //! A connection whose handshake has succeeded.
 
-use super::{
-    WebSocketPipeline, WebSocketSettings,
-    compression::{Compression, Negotiated},
-    connection::pipeline,
-    role::Role,
+use crate::{
+    http::Response,
+    websocket::{
+        compression::{Compression, Negotiated},
+        connection::{WebSocketPipeline, pipeline},
+        role::Role,
+        settings::WebSocketSettings,
+    },
 };
-use crate::http::Response;
 use std::sync::Arc;
 
 /// A connection whose handshake has succeeded, from

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     clock::nanos,
-    error::PeerError,
+    error::{Error, PeerError, Result},
     pipeline::{Stage, StageContext},
     stage::{Beat, Pulse, Traffic},
 };

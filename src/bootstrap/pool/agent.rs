@@ -14,13 +14,13 @@ use super::{
 #[cfg(feature = "tls")]
 use crate::tls::TlsClient;
 use crate::{
-    Error, EventLoopGroup, Result,
     bootstrap::client::{ClientBootstrap, connector},
-    error::{EncodeError, Resource},
+    error::{EncodeError, Error, Resource, Result},
+    group::EventLoopGroup,
     http::{AbsoluteTarget, Call, HttpClient, Request},
-    lookup::LookupMap,
 };
 use std::{
+    collections::BTreeMap,
     fmt,
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -97,7 +97,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Pools {
-    hosts: LookupMap<Origin, Host>,
+    hosts: BTreeMap<Origin, Host>,
     uses: u64,
     is_closed: bool,
 }
@@ -109,7 +109,7 @@ struct Host {
 }
 
 /// What a pool's connections have in common.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Origin {
     is_tls: bool,
     /// In lower case; an address has its brackets.
@@ -170,7 +170,6 @@ impl HttpAgent {
         pools.is_closed = true;
         let hosts = std::mem::take(&mut pools.hosts);
         drop(pools);
-        #[expect(clippy::iter_over_hash_type, reason = "each pool is closed")]
         for host in hosts.into_values() {
             host.pool.close();
         }

@@ -5,14 +5,15 @@
 //! runs under the lock. The completions of the steps and the timer of a retry keep the call alive,
 //! and each of them ends.
 
-use super::{PooledChannel, request_settings::RequestSettings};
+use super::{pooled::PooledChannel, request_settings::RequestSettings};
 use crate::{
-    Completer, Completion, Error, EventLoop, Result,
     bootstrap::reconnect::Retries,
     channel::ScheduledTask,
     clock::nanos,
-    http::{Answer, Call, NotSent, Request},
-    sync::{Unwanted, cancellable_of_all},
+    error::{Error, Result},
+    event_loop::EventLoop,
+    http::{Call, CallAnswer, NotSent, Request},
+    sync::{Completer, Completion, Unwanted, cancellable_of_all},
 };
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -23,7 +24,7 @@ use std::{
 /// How often an attempt is repeated at once because its connection had ended.
 const REPEATS: u32 = 3;
 
-pub(super) struct PooledCall<A: Answer> {
+pub(super) struct PooledCall<A: CallAnswer> {
     settings: RequestSettings,
     request: Request,
     /// The loop that has the timers.
@@ -33,7 +34,7 @@ pub(super) struct PooledCall<A: Answer> {
     state: Mutex<State<A>>,
 }
 
-struct State<A: Answer> {
+struct State<A: CallAnswer> {
     /// `None` after the end.
     reply: Option<Completer<A>>,
     step: Step<A>,
@@ -49,14 +50,14 @@ struct State<A: Answer> {
     was_sent: bool,
 }
 
-enum Step<A: Answer> {
+enum Step<A: CallAnswer> {
     None,
     Acquiring(Completion<PooledChannel<Call>>),
     /// Dropping it gives the call up before its channel returns to the pool.
     Responding(Completion<A>, PooledChannel<Call>),
 }
 
-impl<A: Answer> Step<A> {
+impl<A: CallAnswer> Step<A> {
     fn is_done(&self) -> bool {
         match self {
             Step::None => false,
@@ -66,7 +67,7 @@ impl<A: Answer> Step<A> {
     }
 }
 
-impl<A: Answer> PooledCall<A> {
+impl<A: CallAnswer> PooledCall<A> {
     pub(super) fn start(settings: RequestSettings, request: Request) -> Completion<A> {
         let group = settings.source.group();
         let timers = group.next().clone();
@@ -343,16 +344,16 @@ impl<A: Answer> PooledCall<A> {
     }
 }
 
-impl<A: Answer> Wake for PooledCall<A> {
+impl<A: CallAnswer> Wake for PooledCall<A> {
     fn wake(self: Arc<Self>) {
         self.advance();
     }
 }
 
 /// The next attempt of a call. A loop that ends drops it, which ends the call.
-struct Resume<A: Answer>(Option<Arc<PooledCall<A>>>);
+struct Resume<A: CallAnswer>(Option<Arc<PooledCall<A>>>);
 
-impl<A: Answer> Resume<A> {
+impl<A: CallAnswer> Resume<A> {
     fn run(mut self) {
         let Some(call) = self.0.take() else { return };
         call.lock().timer = None;
@@ -362,7 +363,7 @@ impl<A: Answer> Resume<A> {
     }
 }
 
-impl<A: Answer> Drop for Resume<A> {
+impl<A: CallAnswer> Drop for Resume<A> {
     fn drop(&mut self) {
         if let Some(call) = self.0.take() {
             call.complete(Err(NotSent::error(Error::ShutDown)));

@@ -4,11 +4,12 @@
 //! No lock is held while it is called. Runs on any thread.
 
 use crate::{
-    Error, EventLoop, EventLoopGroup, Result,
     bootstrap::client::ConnectTo,
     channel::ChannelShared,
     clock::nanos,
-    event_loop::{Attempt, ConnectCallback},
+    error::{Error, Result},
+    event_loop::{Attempt, ConnectCallback, EventLoop},
+    group::EventLoopGroup,
     transport::{Address, ToAddress},
 };
 use std::{

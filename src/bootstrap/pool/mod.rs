@@ -31,8 +31,13 @@ pub use pooled::PooledChannel;
 #[cfg(feature = "http")]
 pub use request::PoolRequest;
 
-use super::client::{ClientBootstrap, connector, first_address};
-use crate::{Channel, Completion, Error, Peer, Result, pipeline::IntoPipeline, transport::ToAddress};
+use crate::{
+    bootstrap::client::{ClientBootstrap, connector, first_address},
+    channel::{Channel, IntoPipeline, Peer},
+    error::{Error, Result},
+    sync::Completion,
+    transport::ToAddress,
+};
 use service::{PoolHooks, PoolService};
 use std::{fmt, sync::Arc, time::Duration};
 

@@ -7,15 +7,16 @@ use super::{
     service::PoolService,
 };
 use crate::{
-    Completion, EventLoopGroup, Result,
-    bootstrap::reconnect::Backoff,
-    error::EncodeError,
-    http::{Answer, Body, Call, Message, Request, Response, StatusCode, StreamedResponse},
+    bootstrap::Backoff,
+    error::{EncodeError, Result},
+    group::EventLoopGroup,
+    http::{Call, CallAnswer, Message, Request, Response, StatusCode, StreamedResponse},
+    sync::Completion,
 };
 use std::{fmt, sync::Arc, time::Duration};
 
-/// A request to be made on a connection of a pool, from
-/// [`ChannelPool::request`](ChannelPool::request) or [`HttpAgent::request`](super::HttpAgent::request).
+/// A request to be made on a connection of a pool, from [`ChannelPool::request`] or
+/// [`HttpAgent::request`](super::HttpAgent::request).
 ///
 /// | setting | default |
 /// |---|---|
@@ -42,8 +43,8 @@ use std::{fmt, sync::Arc, time::Duration};
 /// # Errors
 /// The completions of [`send`](PoolRequest::send) and [`stream`](PoolRequest::stream) fail with the
 /// errors of a [`Call`]. Errors before the request is sent are a [`NotSent`], with an error of
-/// [`acquire`](ChannelPool::acquire) or [`Error::TimedOut`](crate::Error::TimedOut) as their cause. If an earlier attempt
-/// was sent, that cause is the error itself.
+/// [`acquire`](ChannelPool::acquire) or [`Error::TimedOut`](crate::Error::TimedOut) as their cause.
+/// If an earlier attempt was sent, that cause is the error itself.
 ///
 /// [`NotSent`]: crate::http::NotSent
 #[must_use]
@@ -168,15 +169,15 @@ impl PoolRequest {
         self.start()
     }
 
-    fn start<A: Answer>(self) -> Completion<A> {
+    fn start<A: CallAnswer>(self) -> Completion<A> {
         let PoolRequest { request, settings } = self;
-        let checked =
-            settings.backoff.check().and(request).and_then(|request| match request.announced_body() {
-                Body::Empty | Body::Full(_) => Ok(request),
-                Body::Sized(_) | Body::Streamed => {
-                    Err(EncodeError::Unencodable("a request to a pool whose body is in parts".into()).into())
-                }
-            });
+        let checked = settings.backoff.check().and(request).and_then(|request| {
+            if request.announced_body().is_streamed() {
+                let why = "a request to a pool whose body is in parts";
+                return Err(EncodeError::Unencodable(why.into()).into());
+            }
+            Ok(request)
+        });
         match checked {
             Ok(request) => PooledCall::start(settings, request),
             Err(error) => Completion::ready(Err(error)),

@@ -2,8 +2,9 @@
 
 use super::service::PoolService;
 use crate::{
-    EventLoopGroup, Result,
-    bootstrap::reconnect::Backoff,
+    bootstrap::Backoff,
+    error::Result,
+    group::EventLoopGroup,
     http::{Call, StatusCode},
 };
 use std::{sync::Arc, time::Duration};

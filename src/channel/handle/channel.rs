@@ -47,6 +47,16 @@ impl<M> Channel<M> {
         &self.shared.sender
     }
 
+    /// Returns a handle for a pipeline of other messages that will
+    /// [replace](crate::Context::replace_pipeline) the current one. Until then, its writes fail
+    /// with [`PipelineReplaced`](Error::PipelineReplaced).
+    ///
+    /// Two channels that change to another protocol at the same time exchange such handles, for
+    /// example to relay a WebSocket connection.
+    pub fn for_replacement<N>(&self) -> Channel<N> {
+        Channel::new(self.shared.clone())
+    }
+
     /// Returns the identity of the channel.
     pub fn id(&self) -> ChannelId {
         self.shared.id

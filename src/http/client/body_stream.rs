@@ -6,9 +6,9 @@
 //! stream.
 
 use crate::{
-    Completer, Completion, Error, Result,
+    error::{Error, Result},
     http::{Headers, Response},
-    sync::{Unwanted, cancellable},
+    sync::{Completer, Completion, Unwanted, cancellable},
 };
 use bytes::Bytes;
 use std::{

@@ -1,13 +1,13 @@
 //! Calls: requests with a completion for the response.
 
 use super::{
-    BodyStream, NotSent, StreamedResponse,
-    body_stream::{BodySender, body_stream},
+    body_stream::{BodySender, BodyStream, StreamedResponse, body_stream},
+    not_sent::NotSent,
 };
 use crate::{
-    Completer, Completion, Error,
+    error::Error,
     http::{Headers, Message, Part, Request, Response, StatusCode},
-    sync::cancellable,
+    sync::{Completer, Completion, cancellable},
 };
 use bytes::Bytes;
 use std::{sync::Arc, time::Duration};
@@ -19,8 +19,8 @@ use std::{sync::Arc, time::Duration};
 /// takes a connection, and repeats the call on another one if that is safe.
 ///
 /// [`new`](Call::new) completes with the whole response, and [`streamed`](Call::streamed) with its
-/// head. The request has a whole body or none, unless [`upload`](Call::upload) sends it in parts. It
-/// cannot ask for another protocol. A call fails alone: whatever its error, other calls on the
+/// head. The request has a whole body or none, unless [`upload`](Call::upload) sends it in parts.
+/// It cannot ask for another protocol. A call fails alone: whatever its error, other calls on the
 /// channel continue, unless the connection ends.
 ///
 /// # Time limit
@@ -155,14 +155,14 @@ impl Upload {
 }
 
 /// What a call completes with: a whole response, or one whose body is read as it arrives.
-pub(crate) trait Answer: Sized + Send + 'static {
+pub(crate) trait CallAnswer: Sized + Send + 'static {
     /// Returns a call and its completion.
     fn call(request: Request) -> (Call, Completion<Self>);
 
     fn status(&self) -> StatusCode;
 }
 
-impl Answer for Message<Response> {
+impl CallAnswer for Message<Response> {
     fn call(request: Request) -> (Call, Completion<Self>) {
         Call::new(request)
     }
@@ -172,7 +172,7 @@ impl Answer for Message<Response> {
     }
 }
 
-impl Answer for StreamedResponse {
+impl CallAnswer for StreamedResponse {
     fn call(request: Request) -> (Call, Completion<Self>) {
         Call::streamed(request)
     }

@@ -5,21 +5,23 @@
 //! waits on it. A response that is streamed is read only as fast as its consumer takes it.
 
 use super::{
-    HttpClient, NotSent,
+    HttpClient,
     body_stream::BodySender,
     call::{Call, CallContent, NewCall, Reply, UploadId},
+    not_sent::NotSent,
 };
 use crate::{
     channel::{Exchanges, Pipeline},
     clock::nanos,
     error::{Error, Result},
     http::{
-        Body, Headers, Part, Request, Response,
-        content::{Collector, TooLong},
+        Headers, Part, Request, Response,
+        content::{BodyCollector, TooLong},
         encode::unencodable,
         error::HttpError,
+        message::Body,
     },
-    pipeline::{Stage, StageContext},
+    pipeline::{Context, Handler, Stage, StageContext},
 };
 use bytes::Bytes;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
@@ -30,7 +32,7 @@ pub(super) fn pipeline(client: &HttpClient, max_body: usize) -> Pipeline<Call> {
     let calls = Calls {
         exchanges: exchanges.clone(),
         calls: VecDeque::new(),
-        collector: Collector::new(max_body),
+        collector: BodyCollector::new(max_body),
         upload: None,
         error: None,
         is_draining: false,
@@ -44,7 +46,7 @@ struct Calls {
     /// The calls whose responses have not arrived, oldest first.
     calls: VecDeque<SentCall>,
     /// The response that is arriving, if its call wants the whole of it.
-    collector: Collector<Response>,
+    collector: BodyCollector<Response>,
     /// The upload of the last call, until its end.
     upload: Option<UploadId>,
     /// The first error of the channel, for the calls that it fails.

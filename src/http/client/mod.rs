@@ -12,7 +12,7 @@ mod stage;
 mod upgrade;
 
 pub use body_stream::{BodyStream, StreamedResponse};
-pub(crate) use call::Answer;
+pub(crate) use call::CallAnswer;
 pub use call::{Call, Upload};
 pub use not_sent::NotSent;
 #[cfg(feature = "websocket")]
@@ -38,6 +38,7 @@ use std::{rc::Rc, sync::Arc};
 /// Several requests may be written before their responses arrive, up to
 /// [`HttpSettings::pipelined`]. Servers answer them one after another.
 ///
+/// - A `Part::End` may follow a request without a body, as a server reads it. It is dropped.
 /// - `Host` is added from [`host`](HttpClient::host) unless the request has it.
 /// - The channel closes after a response that ends the connection.
 /// - An idle channel closes after [`reuse_time`](HttpSettings::reuse_time), which is shorter than

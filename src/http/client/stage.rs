@@ -26,6 +26,9 @@ pub(super) struct ClientStage {
     outstanding: Rc<Outstanding>,
     exchanges: Arc<Exchanges>,
     output: Output,
+    /// Whether the last request had no body, so that an end may follow, as in a request that a
+    /// proxy has read.
+    may_end: bool,
     /// Whether the program waits for `100 Continue` before it sends the body.
     awaits_continue: bool,
     /// Whether no request follows on the connection.
@@ -66,6 +69,7 @@ impl ClientStage {
             outstanding,
             exchanges,
             output: Output::Complete,
+            may_end: false,
             awaits_continue: false,
             is_last: false,
             closes: false,
@@ -97,6 +101,7 @@ impl ClientStage {
         // Without a body, only methods that usually have one need a length (RFC 9110,
         // section 8.6).
         let usually_has_body = matches!(request.method(), "POST" | "PUT" | "PATCH");
+        let is_empty = *request.announced_body() == Body::Empty;
         let (framing, body, output) = match request.take_body() {
             Body::Empty if usually_has_body => (RequestFraming::Length(0), Bytes::new(), Output::Complete),
             Body::Empty => (RequestFraming::None, Bytes::new(), Output::Complete),
@@ -111,6 +116,7 @@ impl ClientStage {
         self.outstanding.push(OutstandingRequest { kind, upgrades });
         self.exchanges.begin();
         self.awaits_continue = expects_continue && output != Output::Complete;
+        self.may_end = is_empty;
         self.output = output;
         self.is_last = is_last;
         self.arm(ctx);
@@ -263,11 +269,13 @@ impl Stage for ClientStage {
                         let why = format!("the body is {left} bytes shorter than its Content-Length");
                         return Err(unencodable(why));
                     }
+                    Output::Complete if self.may_end => {}
                     Output::Complete => {
                         return Err(unencodable("the end of a request that has not begun"));
                     }
                 }
                 self.output = Output::Complete;
+                self.may_end = false;
                 Ok(())
             }
         }

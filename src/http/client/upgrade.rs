@@ -8,12 +8,12 @@
 
 use super::codec::put_lines;
 use crate::{
-    Result,
-    error::PeerError,
+    error::{PeerError, Result},
     http::{
-        Headers, HttpSettings, Message, Request, Response, StatusCode,
+        Headers, Message, Request, Response, StatusCode,
         body::{BodyDecoder, BodyPart},
         head::{Framing, HeadLimits, HeadScanner, RequestKind, Scan, parse_response, response_framing},
+        settings::HttpSettings,
     },
 };
 use bytes::{Bytes, BytesMut};

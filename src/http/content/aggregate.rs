@@ -1,8 +1,8 @@
 //! Collects the parts of a message.
 
 use crate::{
-    Error, Result,
-    http::{Headers, HttpError, Message, Part, Request, Response, StatusCode},
+    error::{Error, Result},
+    http::{Headers, Message, Part, Request, Response, StatusCode, error::HttpError},
     pipeline::{Stage, StageContext},
 };
 use bytes::{Bytes, BytesMut};
@@ -40,7 +40,7 @@ use std::fmt;
 /// ```
 #[doc(alias = "HttpObjectAggregator")]
 pub struct Aggregate<H> {
-    collector: Collector<H>,
+    collector: BodyCollector<H>,
     /// Whether the last request was refused.
     is_refused: bool,
 }
@@ -54,14 +54,14 @@ impl<H> fmt::Debug for Aggregate<H> {
 impl Aggregate<Request> {
     /// Returns a stage of a server for requests whose bodies have at most `bytes` bytes.
     pub fn max(bytes: usize) -> Self {
-        Aggregate { collector: Collector::new(bytes), is_refused: false }
+        Aggregate { collector: BodyCollector::new(bytes), is_refused: false }
     }
 }
 
 impl Aggregate<Response> {
     /// Returns a stage of a client for responses whose bodies have at most `bytes` bytes.
     pub fn max_response(bytes: usize) -> Self {
-        Aggregate { collector: Collector::new(bytes), is_refused: false }
+        Aggregate { collector: BodyCollector::new(bytes), is_refused: false }
     }
 }
 
@@ -159,7 +159,7 @@ impl Stage for Aggregate<Response> {
 }
 
 /// The message that is arriving.
-pub(in crate::http) struct Collector<H> {
+pub(in crate::http) struct BodyCollector<H> {
     max: usize,
     current: Option<Box<Current<H>>>,
 }
@@ -175,9 +175,9 @@ struct Current<H> {
 #[derive(Debug)]
 pub(in crate::http) struct TooLong;
 
-impl<H> Collector<H> {
+impl<H> BodyCollector<H> {
     pub(in crate::http) fn new(max: usize) -> Self {
-        Collector { max, current: None }
+        BodyCollector { max, current: None }
     }
 
     /// Begins with a head, and returns the message if no parts follow.

@@ -5,6 +5,6 @@ mod event;
 mod static_body;
 
 pub use aggregate::Aggregate;
-pub(super) use aggregate::{Collector, TooLong};
+pub(super) use aggregate::{BodyCollector, TooLong};
 pub use event::Event;
 pub use static_body::StaticBody;

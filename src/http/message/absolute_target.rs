@@ -1,6 +1,6 @@
 //! Absolute targets: the URL of a request.
 
-use super::Request;
+use super::request::Request;
 use crate::http::syntax::is_host;
 use bytes::{BufMut, BytesMut};
 use std::borrow::Cow;

@@ -139,6 +139,17 @@ impl Headers {
         true
     }
 
+    /// Removes the fields for which `keep`, called with name and value, returns `false`.
+    pub fn retain(&mut self, mut keep: impl FnMut(&str, &[u8]) -> bool) {
+        let mut kept = Vec::with_capacity(self.lines().len());
+        for (name, value) in self.iter().filter(|(name, value)| keep(name, value)) {
+            for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+                kept.extend_from_slice(part);
+            }
+        }
+        self.lines = Lines::Built(kept);
+    }
+
     #[cold]
     fn refuse(&mut self, name: &[u8]) {
         let name = name.escape_ascii().to_string();

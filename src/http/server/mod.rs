@@ -4,17 +4,17 @@ mod codec;
 mod date;
 mod exchange;
 mod framed_response;
-mod server_settings;
+mod http_server_settings;
 mod stage;
 
-use super::{HttpSettings, Part, Request, Response, StatusCode};
 use crate::{
     channel::Pipeline,
     error::Result,
+    http::{Part, Request, Response, StatusCode, settings::HttpSettings},
     pipeline::{Links, PipelineBuilder},
 };
 use codec::ServerCodec;
-use server_settings::ServerSettings;
+use http_server_settings::HttpServerSettings;
 use stage::ServerStage;
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ use std::sync::Arc;
 pub struct HttpServer {
     /// The codec has settings of its own, so that each access is one step.
     http: Arc<HttpSettings>,
-    settings: Arc<ServerSettings>,
+    settings: Arc<HttpServerSettings>,
 }
 
 impl HttpServer {
@@ -113,13 +113,13 @@ impl HttpServer {
     /// [`SettingError`](crate::error::SettingError) if a setting is out of range.
     pub fn with(settings: HttpSettings) -> Result<Self> {
         let http = settings.checked()?;
-        let settings = Arc::new(ServerSettings { http: http.clone(), error_pages: None });
+        let settings = Arc::new(HttpServerSettings { http: http.clone(), error_pages: None });
         Ok(HttpServer { http: Arc::new(http), settings })
     }
 
     /// Sets the pages of errors that the server answers by itself: those of the client (400, 408,
-    /// 413, 414, 417, 431, 501 and 505), and 500 for a handler that has failed. By default a page is
-    /// the status as plain text.
+    /// 413, 414, 417, 431, 501 and 505), and 500 for a handler that has failed. By default a page
+    /// is the status as plain text.
     ///
     /// `page` is called on the loop of the connection, and must not block. The server sets the
     /// status, and closes the connection. The default page is sent instead of one that panics,

@@ -4,14 +4,17 @@ use super::{
     date::http_date,
     exchange::{Exchange, ExchangeChange, Input, Output, Then},
     framed_response::FramedResponse,
-    server_settings::ServerSettings,
+    http_server_settings::HttpServerSettings,
 };
 use crate::{
     channel::CloseCause,
     clock::nanos,
     error::{Error, Result},
     http::{
-        Body, Part, Request, RequestId, Response, StatusCode, encode::unencodable, error::HttpError,
+        Part, Request, Response, StatusCode,
+        encode::unencodable,
+        error::HttpError,
+        message::{Body, RequestId},
         stale_response::StaleResponse,
     },
     pipeline::{Stage, StageContext},
@@ -24,7 +27,7 @@ use std::{num::NonZeroU32, sync::Arc, time::Duration};
 const CONTINUE_POLL: u64 = 100_000_000;
 
 pub(super) struct ServerStage {
-    settings: Arc<ServerSettings>,
+    settings: Arc<HttpServerSettings>,
     phase: Phase,
     /// The number of the next request.
     next_request: NonZeroU32,
@@ -56,7 +59,7 @@ enum Phase {
 type Ctx<'a> = StageContext<'a, ServerStage>;
 
 impl ServerStage {
-    pub(super) fn new(settings: Arc<ServerSettings>) -> Self {
+    pub(super) fn new(settings: Arc<HttpServerSettings>) -> Self {
         ServerStage {
             settings,
             phase: Phase::Idle { since: 0, has_partial_head: false },

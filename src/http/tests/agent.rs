@@ -2,9 +2,9 @@
 
 use super::pool::{Answer, Site, get, ok};
 use crate::{
-    Error, EventLoopGroup,
     bootstrap::{ClientBootstrap, HttpAgent, HttpAgentBuilder},
-    error::Resource,
+    error::{Error, Resource},
+    group::EventLoopGroup,
     http::{NotSent, Request},
 };
 use std::time::Duration;
@@ -123,7 +123,7 @@ fn settings_out_of_range_are_refused() {
 fn https_checks_the_certificate_for_the_host() {
     use crate::{
         bootstrap::ServerBootstrap,
-        http::{HttpServer, Part, Response},
+        http::{Part, Response, server::HttpServer},
         tls::{TlsCertificate, TlsClient, TlsRoots, TlsServer},
     };
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();

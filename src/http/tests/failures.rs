@@ -4,7 +4,7 @@ use crate::{
     channel::CloseCause,
     error::{Error, Result},
     http::{
-        Body, Message, Part, Request, Response, StatusCode, content::Aggregate, server::HttpServer,
+        Message, Part, Request, Response, StatusCode, content::Aggregate, message::Body, server::HttpServer,
         settings::HttpSettings,
     },
     pipeline::{Context, Handler},

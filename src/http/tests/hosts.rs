@@ -2,13 +2,16 @@
 
 use super::support::{Server, status};
 use crate::{
-    http::{HttpClient, Part, Request, Response},
+    http::{Part, Request, Response, client::HttpClient},
     testing::EmbeddedChannel,
 };
 
+/// The authority, the host and the port.
+type Seen = (Option<String>, Option<String>, Option<u16>);
+
 /// Returns the authority, the host and the port that the handler of a request sees, or the status
 /// with which the server refuses it.
-fn seen(request: &str) -> Result<(Option<String>, Option<String>, Option<u16>), u16> {
+fn seen(request: &str) -> Result<Seen, u16> {
     let seen = std::rc::Rc::new(std::cell::RefCell::new(None));
     let noted = seen.clone();
     let mut server = Server::at_head(move |ctx, request| {

@@ -6,6 +6,7 @@ mod calls;
 mod client;
 mod exchanges;
 mod failures;
+mod forwarding;
 mod hosts;
 mod limits;
 mod pool;

@@ -1,9 +1,12 @@
 //! Calls whose bodies are streamed, in both directions.
 
 use crate::{
-    Completion, Error, Result,
-    error::PeerError,
-    http::{Body, BodyStream, Call, Headers, HttpClient, HttpSettings, Request, StreamedResponse},
+    error::{Error, PeerError, Result},
+    http::{
+        BodyStream, Call, Headers, Request, StreamedResponse, client::HttpClient, message::Body,
+        settings::HttpSettings,
+    },
+    sync::Completion,
     testing::EmbeddedChannel,
 };
 use bytes::Bytes;

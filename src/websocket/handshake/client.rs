@@ -1,20 +1,19 @@
 //! The client's side of the handshake.
 
 use super::{
-    HandshakeError,
     accept_key::{accept_key, random_request_key},
-    filter::HandshakeFilter,
+    handshake_error::HandshakeError,
     server::checked_protocol,
 };
 #[cfg(feature = "deflate")]
 use crate::websocket::deflate::Deflate;
 use crate::{
-    Result,
+    error::Result,
     http::{Headers, Request, Response, StatusCode, Version},
     websocket::{
-        Accepted, WebSocketPipeline, WebSocketSettings,
+        accepted::Accepted,
         compression::{Compression, Negotiated},
-        connection::pipeline,
+        connection::{WebSocketPipeline, pipeline},
         header_list::{elements, only},
         role::Role,
         settings::WebSocketSettings,
@@ -122,16 +121,6 @@ impl WebSocketClient {
     pub fn deflate(mut self, deflate: Deflate) -> Result<Self> {
         self.deflate = Some(deflate.checked()?);
         Ok(self)
-    }
-
-    /// Returns a byte filter that makes the handshake for `target`, such as `/chat`.
-    ///
-    /// [`ClientBootstrap::websocket`](crate::ClientBootstrap::websocket) adds it to each connection
-    /// of a client. Use it directly in tests, or with
-    /// [`Context::start_filter`](crate::Context::start_filter) on a connection through a proxy. It
-    /// stores an [`Accepted`] as [info](crate::filter::FilterContext::set_info).
-    pub fn filter(&self, target: &str) -> HandshakeFilter {
-        HandshakeFilter::new(self, target.into())
     }
 
     /// Starts a handshake for programs that write the request and read the response themselves.

@@ -3,10 +3,13 @@
 //! Invariants: the filter finishes with the last byte of the response, so the first frames go to
 //! the codec. A refusal is reported once, behind the part of its body that is kept.
 
-use super::{ClientHandshake, HandshakeError, client::WebSocketClient};
+use super::{
+    client::{ClientHandshake, WebSocketClient},
+    handshake_error::HandshakeError,
+};
 use crate::{
-    Result,
     channel::filter::{Filter, FilterContext, FilterState},
+    error::Result,
     http::{Upgrade, UpgradeReader, put_upgrade},
 };
 use std::sync::Arc;
@@ -22,8 +25,21 @@ pub struct HandshakeFilter {
     is_finished: bool,
 }
 
+impl WebSocketClient {
+    /// Returns a byte filter that makes the handshake for `target`, such as `/chat`.
+    ///
+    /// [`ClientBootstrap::websocket`](crate::ClientBootstrap::websocket) adds it to each connection
+    /// of a client. Use it directly in tests, or with
+    /// [`Context::start_filter`](crate::Context::start_filter) on a connection through a proxy. It
+    /// stores an [`Accepted`](crate::websocket::Accepted) as
+    /// [info](crate::filter::FilterContext::set_info).
+    pub fn filter(&self, target: &str) -> HandshakeFilter {
+        HandshakeFilter::new(self, target.into())
+    }
+}
+
 impl HandshakeFilter {
-    pub(super) fn new(client: &WebSocketClient, target: Arc<str>) -> Self {
+    fn new(client: &WebSocketClient, target: Arc<str>) -> Self {
         let reader = UpgradeReader::new(HandshakeError::MAX_BODY);
         HandshakeFilter { handshake: client.handshake(), target, reader, is_finished: false }
     }

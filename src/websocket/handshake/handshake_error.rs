@@ -1,8 +1,7 @@
 //! Why a client refuses the response of a server.
 
 use crate::{
-    Error,
-    error::PeerError,
+    error::{Error, PeerError},
     http::{Headers, Message, Response, StatusCode},
 };
 use bytes::Bytes;
@@ -61,8 +60,8 @@ impl HandshakeError {
 
     /// Returns whether another attempt may succeed, for
     /// [`retry_if`](crate::reconnect::ReconnectBuilder::retry_if). The server must change first if
-    /// it has responded with 3xx or 4xx, except for 408, 421, 425 and 429, or with a 101 that does not
-    /// answer the request. Errors that are not a `HandshakeError` are retryable.
+    /// it has responded with 3xx or 4xx, except for 408, 421, 425 and 429, or with a 101 that does
+    /// not answer the request. Errors that are not a `HandshakeError` are retryable.
     pub fn is_retryable(error: &Error) -> bool {
         let Some(refusal) = HandshakeError::of(error) else { return true };
         let Some(status) = refusal.status() else { return false };

@@ -7,9 +7,9 @@ use crate::{
     error::{Error, Result},
     http::{Request, Response, StatusCode},
     websocket::{
-        Accepted, WebSocketPipeline, WebSocketSettings,
+        accepted::Accepted,
         compression::{Compression, Negotiated},
-        connection::pipeline,
+        connection::{WebSocketPipeline, pipeline},
         header_list::{elements, is_token, only},
         role::Role,
         settings::WebSocketSettings,

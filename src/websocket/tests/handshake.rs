@@ -8,7 +8,8 @@ use crate::{
     pipeline::{Context, Handler},
     testing::EmbeddedChannel,
     websocket::{
-        handshake::{HandshakeError, WebSocketClient, WebSocketServer, accept_key},
+        WebSocketClient,
+        handshake::{HandshakeError, WebSocketServer, accept_key},
         message::Message,
         settings::WebSocketSettings,
     },
@@ -366,5 +367,5 @@ fn only_refusals_that_may_change_are_retryable() {
         assert_eq!(HandshakeError::is_retryable(&error(code)), retryable, "{code}");
     }
     assert!(!HandshakeError::is_retryable(&HandshakeError::AcceptKey.into()));
-    assert!(HandshakeError::is_retryable(&crate::Error::Closed));
+    assert!(HandshakeError::is_retryable(&crate::error::Error::Closed));
 }

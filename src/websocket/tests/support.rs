@@ -6,10 +6,11 @@ use crate::{
     pipeline::{Codec, Context, Handler},
     testing::EmbeddedChannel,
     websocket::{
+        WebSocketClient,
         compression::Compression,
         error::WebSocketError,
         frame::WebSocketCodec,
-        handshake::{WebSocketClient, WebSocketServer},
+        handshake::WebSocketServer,
         message::{CloseCode, Message},
         role::Role,
         settings::WebSocketSettings,

@@ -2,10 +2,12 @@
 //!
 //! Go sends `User-Agent` unless it is switched off. We leave that to the program.
 
-use super::super::support::Server;
 use crate::{
     error::{EncodeError, Error, Result},
-    http::{Body, Headers, Part, Request, Response, StatusCode, client::HttpClient, settings::HttpSettings},
+    http::{
+        Headers, Part, Request, Response, StatusCode, client::HttpClient, message::Body,
+        settings::HttpSettings, tests::support::Server,
+    },
     testing::EmbeddedChannel,
 };
 

@@ -2,7 +2,7 @@
 
 use crate::{
     error::caught,
-    http::{HttpSettings, Response, StatusCode},
+    http::{Response, StatusCode, settings::HttpSettings},
     log_throttle::{PANICS, log_throttled, off_loop},
 };
 use log::Level;
@@ -12,12 +12,12 @@ type ErrorPages = Arc<dyn Fn(StatusCode) -> Response + Send + Sync>;
 
 /// The settings of a server, and its error pages.
 #[derive(Clone, Default)]
-pub(super) struct ServerSettings {
+pub(super) struct HttpServerSettings {
     pub(super) http: HttpSettings,
     pub(super) error_pages: Option<ErrorPages>,
 }
 
-impl ServerSettings {
+impl HttpServerSettings {
     /// Returns the pages for an error that the server answers by itself: that of the program, if
     /// there is one, and the default page, in case the first one cannot be sent.
     pub(super) fn error_pages(&self, status: StatusCode) -> impl Iterator<Item = Response> + use<> {
@@ -39,7 +39,7 @@ impl ServerSettings {
     }
 }
 
-impl Deref for ServerSettings {
+impl Deref for HttpServerSettings {
     type Target = HttpSettings;
 
     #[inline]
@@ -48,8 +48,8 @@ impl Deref for ServerSettings {
     }
 }
 
-impl fmt::Debug for ServerSettings {
+impl fmt::Debug for HttpServerSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerSettings").field("http", &self.http).finish_non_exhaustive()
+        f.debug_struct("HttpServerSettings").field("http", &self.http).finish_non_exhaustive()
     }
 }

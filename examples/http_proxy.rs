@@ -1,0 +1,324 @@
+//! A reverse proxy: it passes requests on to a backend, and streams both bodies.
+//!
+//! ```text
+//! cargo run --release --features http --example http_server
+//! cargo run --release --features http --example http_proxy -- --backend 127.0.0.1:8000
+//! curl http://127.0.0.1:8080/
+//! ```
+//!
+//! A slow client slows down the backend, and the other way round. A backend that cannot be reached
+//! is answered with 502, and one that is too slow with 504. WebSocket connections are passed on.
+//! Ctrl-C stops the proxy after the responses in progress.
+
+#[path = "support/output.rs"]
+mod output;
+
+use clap::Parser;
+use netwheel::{
+    bytes::Bytes,
+    channel::{ChannelOptions, InputGuard},
+    codec::RawBytes,
+    http::{
+        BodyStream, Call, Forwarding, HttpClient, HttpServer, HttpSettings, Part, Request, RequestId,
+        Response, StatusCode, StreamedResponse, Upload,
+    },
+    pool::{ChannelPool, PooledChannel},
+    prelude::*,
+    relay::Relay,
+    shutdown::ShutdownOptions,
+};
+use output::{Output, complain, say};
+use std::{
+    net::SocketAddr,
+    process::ExitCode,
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    time::Duration,
+};
+
+/// Passes requests on to a backend.
+#[derive(Parser)]
+struct Options {
+    /// Address to listen on; port 0 selects a free port.
+    #[arg(long, default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// Address of the backend.
+    #[arg(long, default_value = "127.0.0.1:8000")]
+    backend: SocketAddr,
+    /// Most connections to the backend, besides WebSocket connections.
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
+    /// Longest body of a request or response in bytes.
+    #[arg(long, default_value_t = 1 << 40)]
+    max_body: u64,
+    /// Time for the backend to begin with its response.
+    #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
+    timeout: Duration,
+    /// Number of event loops, each on its own thread; 0 selects two per processor.
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+}
+
+/// What all connections share.
+struct Proxy {
+    forwarding: Forwarding,
+    pool: ChannelPool<Call>,
+    group: EventLoopGroup,
+    backend: SocketAddr,
+    timeout: Duration,
+}
+
+/// A connection of a client.
+struct Front {
+    proxy: Arc<Proxy>,
+    /// The connection to the backend, and its request's body.
+    upload: Option<(PooledChannel<Call>, Upload)>,
+    /// The body of the response in progress.
+    body: Option<BodyStream>,
+    /// Whether the next bytes of the body are awaited.
+    is_pulling: bool,
+}
+
+type Ctx<'a> = Context<'a, Front>;
+
+impl Front {
+    fn begin(&mut self, ctx: &mut Ctx<'_>, request: Request) -> Result {
+        let Some(id) = request.id() else { return Ok(()) };
+        (self.upload, self.body) = (None, None);
+        if request.is_upgrade("websocket") {
+            return self.upgrade(ctx, id, request);
+        }
+        let has_body = request.announced_body().is_streamed();
+        let (call, response) = Call::streamed(self.proxy.forwarding.request(request, &ctx.peer()));
+        let mut call = call.timeout(self.proxy.timeout);
+        let upload = has_body.then(|| call.upload());
+        // The body waits until there is a connection.
+        let paused = ctx.pause_reading();
+        ctx.on_complete(self.proxy.pool.acquire(), move |front, ctx, channel| {
+            let sent = channel.and_then(|channel| {
+                channel.write(call)?;
+                Ok(channel)
+            });
+            match sent {
+                Ok(channel) => {
+                    front.upload = upload.map(|upload| (channel, upload));
+                    ctx.on_complete(response, move |front, ctx, response| front.respond(ctx, id, response));
+                }
+                Err(error) => Front::fail(ctx, id, &error)?,
+            }
+            drop(paused);
+            Ok(())
+        });
+        Ok(())
+    }
+
+    /// Answers for a backend that does not.
+    fn fail(ctx: &mut Ctx<'_>, id: RequestId, error: &Error) -> Result {
+        log::warn!("channel {}: the backend failed: {error:#}", ctx.id());
+        let cause = netwheel::http::NotSent::of(error).map_or(error, |not_sent| not_sent.cause());
+        let status = match cause {
+            Error::TimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
+            _ => StatusCode::BAD_GATEWAY,
+        };
+        ctx.write(Response::from(status).for_request(id).into())
+    }
+
+    fn send(&mut self, ctx: &mut Ctx<'_>, bytes: Bytes) -> Result {
+        let Some((channel, upload)) = &self.upload else { return Ok(()) };
+        // A connection that has ended fails the call.
+        if channel.write(upload.part(bytes)).is_ok() && !channel.is_writable() {
+            let paused: InputGuard = ctx.pause_reading();
+            channel.writable().on_complete(move |_| drop(paused));
+        }
+        Ok(())
+    }
+
+    fn respond(&mut self, ctx: &mut Ctx<'_>, id: RequestId, response: Result<StreamedResponse>) -> Result {
+        match response {
+            Ok(StreamedResponse { head, body }) => {
+                ctx.write(self.proxy.forwarding.response(head).for_request(id).into())?;
+                self.body = Some(body);
+                self.pull(ctx);
+                Ok(())
+            }
+            Err(error) => Front::fail(ctx, id, &error),
+        }
+    }
+
+    /// Asks for the next bytes of the response, if the client takes them.
+    fn pull(&mut self, ctx: &mut Ctx<'_>) {
+        let Some(body) = self.body.as_mut().filter(|_| !self.is_pulling && ctx.is_writable()) else { return };
+        self.is_pulling = true;
+        ctx.on_complete(body.next(), |front, ctx, next| {
+            front.is_pulling = false;
+            if let Some(bytes) = next? {
+                ctx.write(Part::Body(bytes))?;
+                front.pull(ctx);
+                return Ok(());
+            }
+            let trailers = front.body.take().and_then(|body| body.trailers()).unwrap_or_default();
+            ctx.write(Part::End(trailers))
+        });
+    }
+
+    /// Asks the backend for a WebSocket connection, and then passes on its bytes.
+    fn upgrade(&mut self, ctx: &mut Ctx<'_>, id: RequestId, request: Request) -> Result {
+        let request = self.proxy.forwarding.upgrade(request, &ctx.peer());
+        let (completer, switched) = ctx.completer();
+        let switching = Mutex::new(Some(Switching { request: Some(request), completer: Some(completer) }));
+        let http = HttpClient::new();
+        let bootstrap = ClientBootstrap::new(&self.proxy.group)
+            .channel_options(ChannelOptions::new().half_close(true))
+            .pipeline(move |_peer| {
+                let switching = switching.lock().unwrap_or_else(PoisonError::into_inner).take();
+                switching.map(|switching| http.pipeline().handler(switching)).ok_or(Error::Closed)
+            });
+        ctx.on_complete(bootstrap.connect(self.proxy.backend), move |_, ctx, connected| match connected {
+            Ok(_) => Ok(()),
+            Err(error) => Front::fail(ctx, id, &error),
+        });
+        ctx.on_complete(switched, move |front, ctx, switched| {
+            let Ok(Switched { response, handler, channel }) = switched else {
+                // A failed connect was answered above.
+                let error = Error::Closed;
+                return Front::fail(ctx, id, &error).or(Ok(()));
+            };
+            let status = response.status();
+            let response = front.proxy.forwarding.response(response).for_request(id);
+            if status != StatusCode::SWITCHING_PROTOCOLS {
+                return ctx.write(response.body("").into());
+            }
+            ctx.write(response.into())?;
+            let (completer, backend) = ctx.completer();
+            completer.complete(Ok(channel));
+            ctx.replace_pipeline(Pipeline::codec(RawBytes).handler(Relay::dial(
+                move |front: Channel<Bytes>| {
+                    let relay = move |_: &mut Switching, ctx: &mut Context<'_, Switching>| {
+                        ctx.replace_pipeline(Pipeline::codec(RawBytes).handler(Relay::to(front)))
+                    };
+                    // A backend that has gone ends the relay.
+                    let _ = handler.execute(relay);
+                    backend
+                },
+            )))
+        });
+        Ok(())
+    }
+}
+
+impl Handler for Front {
+    type Read = Part<Request>;
+    type Write = Part<Response>;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, part: Part<Request>) -> Result {
+        match part {
+            Part::Head(request) => self.begin(ctx, request),
+            Part::Body(bytes) => self.send(ctx, bytes),
+            Part::End(trailers) => {
+                if let Some((channel, upload)) = self.upload.take() {
+                    let _ = channel.write(upload.end_with(trailers));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn writability_changed(&mut self, ctx: &mut Context<'_, Self>, writable: bool) -> Result {
+        if writable {
+            self.pull(ctx);
+        }
+        Ok(())
+    }
+
+    /// The response in progress first.
+    fn shutdown(&mut self, _: &mut Context<'_, Self>) -> Result {
+        Ok(())
+    }
+}
+
+/// A connection to the backend that is to change to another protocol.
+struct Switching {
+    request: Option<Request>,
+    completer: Option<Completer<Switched>>,
+}
+
+/// The backend has responded.
+struct Switched {
+    response: Response,
+    handler: HandlerRef<Switching>,
+    channel: Channel<Bytes>,
+}
+
+impl Handler for Switching {
+    type Read = Part<Response>;
+    type Write = Part<Request>;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        match self.request.take() {
+            Some(request) => ctx.write(request.into()),
+            None => Ok(()),
+        }
+    }
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, part: Part<Response>) -> Result {
+        let Part::Head(response) = part else { return Ok(()) };
+        let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if response.status().is_informational() && !switches {
+            return Ok(());
+        }
+        let (handler, channel) = (ctx.handler_ref(), ctx.channel().for_replacement());
+        if let Some(completer) = self.completer.take() {
+            completer.complete(Ok(Switched { response, handler, channel }));
+        }
+        if !switches {
+            ctx.close();
+        }
+        Ok(())
+    }
+}
+
+fn main() -> ExitCode {
+    env_logger::init();
+    let options = Options::parse();
+    let output = Output::start();
+    let result = run(&options);
+    if let Err(error) = &result {
+        complain!("http_proxy: {error:#}");
+    }
+    output.finish();
+    if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run(options: &Options) -> Result {
+    let (stop, stopped) = mpsc::channel();
+    ctrlc::set_handler(move || stop.send(()).unwrap_or_default()).map_err(Error::other)?;
+    let group = EventLoopGroup::builder().threads(options.threads).name("proxy").build()?;
+    let settings = HttpSettings::new().body(options.max_body);
+    let client = HttpClient::with(settings.clone())?;
+    let pool = ClientBootstrap::new(&group)
+        .connect_timeout(options.timeout)
+        .pipeline(move |_peer| client.calls(0))
+        .pool()
+        .size(options.connections)
+        .build(options.backend)?;
+    let proxy = Arc::new(Proxy {
+        forwarding: Forwarding::new("netwheel")?,
+        pool,
+        group: group.clone(),
+        backend: options.backend,
+        timeout: options.timeout,
+    });
+    let http = HttpServer::with(settings)?;
+    let server = ServerBootstrap::new(&group)
+        .channel_options(ChannelOptions::new().half_close(true))
+        .pipeline(move |_peer| {
+            let front = Front { proxy: proxy.clone(), upload: None, body: None, is_pulling: false };
+            http.pipeline().handler(front)
+        })
+        .bind(options.listen)?;
+    say!("listening on {}", server.local_address());
+    stopped.recv().map_err(Error::other)?;
+    group
+        .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5)))
+        .wait()?;
+    Ok(())
+}
