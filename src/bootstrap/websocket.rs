@@ -62,7 +62,7 @@ impl ClientBootstrap {
         let target: Arc<str> = target.into();
         self.filter_last(Arc::new(move |_| Ok(Box::new(client.filter(&target))))).pipeline(
             move |peer: &Peer| {
-                // The filter has stored it, or the channel has no pipeline.
+                // Stored by the filter before it finishes.
                 let accepted = peer.info::<Accepted>().ok_or(Error::Closed)?;
                 pipeline(accepted.clone()).into_pipeline()
             },

@@ -40,7 +40,7 @@ impl FilterSetup {
         self.factories.insert(0, factory);
     }
 
-    /// Sets the filter above all others, also above those that are added later.
+    /// Sets the filter above all others, including filters that are added later.
     #[cfg(feature = "websocket")]
     pub(crate) fn set_top(&mut self, factory: Arc<FilterFactory>) {
         self.top = Some(factory);

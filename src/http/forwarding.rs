@@ -24,7 +24,7 @@ use std::{net::IpAddr, sync::Arc};
 /// - `Via` is added.
 /// - A request gets an origin-form target, the `Host` of its [`authority`](Request::authority), and
 ///   the client's address in the headers of [`ForwardedHeaders`]. Such headers from the client are
-///   removed first, because anybody can send them.
+///   removed first, because any client can send them.
 /// - `Expect` is removed from a request: the server sends `100 Continue` when the proxy reads the
 ///   body.
 ///

@@ -63,7 +63,7 @@ fn one_thread() -> EventLoopGroup {
     EventLoopGroup::builder().threads(1).build().unwrap()
 }
 
-/// Returns a bootstrap of clients that pass on what they read.
+/// Returns a bootstrap of clients that send their messages to `texts`.
 fn client(
     bootstrap: ClientBootstrap,
     texts: Sender<Message>,

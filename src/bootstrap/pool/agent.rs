@@ -1,6 +1,6 @@
 //! Requests to many hosts: a pool for each.
 //!
-//! Invariants: at most `max_hosts` pools exist. A pool is removed only while nobody uses it. The
+//! Invariants: at most `max_hosts` pools exist. A pool is removed only while it is unused. The
 //! lock covers the table only. It is not held while pools close or connections open. Any thread may
 //! use an agent.
 
@@ -153,7 +153,7 @@ impl HttpAgent {
         self.shared.lock().hosts.len()
     }
 
-    /// Returns the number of open connections to all hosts, including those that are being opened.
+    /// Returns the number of connections to all hosts: open ones, and pending connects.
     pub fn connections(&self) -> usize {
         let pools = self.shared.lock();
         let count = |host: &Host| {
@@ -183,7 +183,7 @@ impl fmt::Debug for HttpAgent {
 }
 
 impl HttpAgentBuilder {
-    /// Sets the limits and times of the connections. A `host` has no effect.
+    /// Sets the limits and times of the connections. Its `host` is replaced by that of the URL.
     pub fn http(mut self, http: HttpClient) -> Self {
         self.http = http;
         self
@@ -308,9 +308,9 @@ impl Shared {
 }
 
 impl Host {
-    /// Returns whether no request uses the pool, so that it can be removed.
+    /// Returns whether the pool is unused, so that it can be removed.
     fn is_unused(&self) -> bool {
-        // A request has the pool until it waits, and a channel has it until it is returned.
+        // A request holds the pool until it waits, and a channel holds it until it is returned.
         Arc::strong_count(&self.pool) == 1 && {
             let state = self.pool.pool_state();
             state.acquired() == 0 && state.waiters() == 0
@@ -333,7 +333,7 @@ impl HttpAgentBuilder {
             None => bootstrap,
         };
         let group = bootstrap.group.clone();
-        // The brackets of an address are no part of it.
+        // `[::1]` is the address `::1`.
         let host: Arc<str> = origin.host.trim_start_matches('[').trim_end_matches(']').into();
         let name = host.parse::<IpAddr>().is_err().then(|| host.clone());
         let bootstrap = bootstrap.pipeline(move |_peer| http.calls(max_body));

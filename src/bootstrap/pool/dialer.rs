@@ -70,7 +70,7 @@ impl Dialer {
         }
     }
 
-    /// Returns an address that needs no lookup.
+    /// Returns the address of a host that is an address, or of a recent lookup.
     fn known_address(&self) -> Option<Address> {
         if let Ok(ip) = self.host.parse::<IpAddr>() {
             return Some(SocketAddr::new(ip, self.port).into());

@@ -141,15 +141,14 @@ impl PoolRequest {
         self
     }
 
-    /// Sets the delays of the retries. `max_attempts` and `reset_after` of the backoff have no
-    /// effect.
+    /// Sets the delays of the retries. `max_attempts` and `reset_after` of the backoff are ignored.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.settings.backoff = backoff;
         self
     }
 
-    /// Sets whether the request may arrive twice, whatever its method. Set it for a POST that
-    /// carries a key by which the server recognises a repeated one.
+    /// Overrides whether the request is idempotent. Set it for a POST with an idempotency key, by
+    /// which the server detects repetitions.
     pub fn idempotent(mut self, yes: bool) -> Self {
         self.settings.is_idempotent = yes;
         self

@@ -17,7 +17,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// A response whose body is read as it arrives, from [`Call::streamed`](crate::http::Call::streamed).
+/// A response whose body is read as it arrives, from
+/// [`Call::streamed`](crate::http::Call::streamed).
 #[derive(Debug)]
 pub struct StreamedResponse {
     /// The head.

@@ -20,8 +20,8 @@ use std::{sync::Arc, time::Duration};
 ///
 /// [`new`](Call::new) completes with the whole response, and [`streamed`](Call::streamed) with its
 /// head. The request has a whole body or none, unless [`upload`](Call::upload) sends it in parts.
-/// It cannot ask for another protocol. A call fails alone: whatever its error, other calls on the
-/// channel continue, unless the connection ends.
+/// It cannot ask for another protocol. Other calls on the channel continue after the error of a
+/// call, unless the connection ends.
 ///
 /// # Time limit
 /// A call has [60 seconds](Call::TIME_LIMIT), or the time set by [`timeout`](Call::timeout). The

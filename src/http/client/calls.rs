@@ -117,7 +117,7 @@ impl Calls {
             self.upload = None;
         }
         let Err(error) = ctx.write(part) else { return };
-        // The server cannot tell the next request from the rest of this one.
+        // The server would take the next request for the rest of this body.
         self.upload = None;
         if let Some(call) = self.calls.back_mut() {
             call.give_up(error);

@@ -26,8 +26,8 @@ pub(super) struct ClientStage {
     outstanding: Rc<Outstanding>,
     exchanges: Arc<Exchanges>,
     output: Output,
-    /// Whether the last request had no body, so that an end may follow, as in a request that a
-    /// proxy has read.
+    /// Whether an end may follow the last request, which had no body. A proxy writes the end of
+    /// the request it has read.
     may_end: bool,
     /// Whether the program waits for `100 Continue` before it sends the body.
     awaits_continue: bool,

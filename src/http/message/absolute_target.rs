@@ -8,7 +8,7 @@ use std::borrow::Cow;
 /// The parts of an absolute target, such as `http://example.org:81/a?b`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AbsoluteTarget<'a> {
-    /// As it was sent: case does not matter.
+    /// The scheme as it was sent, in any case.
     pub(crate) scheme: &'a str,
     /// Host and port, as for `Host`.
     pub(crate) authority: &'a str,
@@ -17,8 +17,8 @@ pub(crate) struct AbsoluteTarget<'a> {
 }
 
 impl Request {
-    /// Returns the parts of the target if it is absolute. `None` if it has no valid authority, or
-    /// user information, which must not be sent (RFC 9110, section 4.2.4).
+    /// Returns the parts of an absolute target. `None` for other targets, for an invalid authority,
+    /// and for user information, which must not be sent (RFC 9110, section 4.2.4).
     pub(crate) fn absolute_target(&self) -> Option<AbsoluteTarget<'_>> {
         let target = self.target();
         let (scheme, rest) = target.split_once("://").filter(|_| !target.starts_with('/'))?;

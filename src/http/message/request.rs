@@ -181,7 +181,7 @@ impl Request {
     ///
     /// An absolute target takes precedence over a `Host` that says something else, as in RFC 9112,
     /// section 3.2.2. A server refuses requests of HTTP/1.1 without `Host`, and those with an
-    /// invalid one or with several. `None` if there is no authority.
+    /// invalid one or with several. `None` without an authority.
     ///
     /// ```
     /// use netwheel::http::Request;

@@ -146,7 +146,6 @@ fn the_response_to_head_has_no_page_but_its_length() {
     assert!(got.contains("\r\nContent-Length: 5\r\n") && got.ends_with("\r\n\r\n"), "{got}");
 }
 
-/// A handler that has not received a request is not told of its errors.
 #[test]
 fn errors_of_a_request_that_is_not_complete_do_not_reach_the_handler_of_whole_requests() {
     struct Whole;

@@ -33,7 +33,7 @@ fn received(input: &str) -> Vec<Part<Request>> {
     parts.take()
 }
 
-/// Returns what a client sends for a request that a server has read.
+/// Returns the output of a client for a request that a server has read.
 fn request_passed_on(input: &str) -> String {
     let pipeline = HttpClient::new().pipeline().on_read(|_, _: Part<Response>| Ok(()));
     let mut backend = EmbeddedChannel::new(pipeline);
@@ -49,7 +49,7 @@ fn request_passed_on(input: &str) -> String {
     String::from_utf8(backend.read_outbound().to_vec()).unwrap()
 }
 
-/// Returns what a server sends for a response that a client has read, and whether the server's
+/// Returns the output of a server for a response that a client has read, and whether the server's
 /// connection stays open.
 fn response_passed_on(method: &str, input: &str) -> (String, bool) {
     let parts = Rc::new(RefCell::new(Vec::new()));
@@ -166,7 +166,7 @@ fn fields_of_one_connection_are_removed() {
     assert_eq!(names(sent.headers()), ["x-c", "host", "via"]);
 }
 
-/// A client must not be able to remove what the proxy adds, or to choose the host.
+/// A client must not be able to remove fields of the proxy, or to choose the host.
 #[test]
 fn hop_by_hop_abuse_removes_no_field_of_the_proxy() {
     let request = Request::get("/")

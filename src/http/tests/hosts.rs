@@ -99,8 +99,8 @@ fn host_header_injection_by_a_missing_or_invalid_host() {
     }
 }
 
-/// RFC 9112, section 3.2: a client sends an empty `Host` if the target URI has no authority, and
-/// HTTP/1.0 has no `Host` at all.
+/// RFC 9112, section 3.2: an empty `Host` stands for a target URI without an authority. HTTP/1.0
+/// does not require `Host`.
 #[test]
 fn a_request_without_an_authority_has_no_host() {
     for request in ["GET / HTTP/1.1\r\nHost:\r\n\r\n", "GET / HTTP/1.0\r\n\r\n"] {

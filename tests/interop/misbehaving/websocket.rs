@@ -8,8 +8,8 @@ use netwheel::{
 };
 use std::sync::{Arc, Mutex};
 
-/// The kind, and what the client sees: the error of the handshake, or what its handler reads before
-/// the channel closes.
+/// The kind, and the events of the client: the error of the handshake, or the messages and errors
+/// of its handler.
 const TABLE: [(&str, &str); 29] = [
     ("valid", "accepted; text hi; close 1000"),
     ("wrong_accept", "AcceptKey"),
