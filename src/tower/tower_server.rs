@@ -61,8 +61,8 @@ use std::{
 ///
 /// - The service is called for one request of a connection at a time, in their order, after its
 ///   `poll_ready`. Further requests wait undecoded.
-/// - The body is a [`RequestBody`](super::RequestBody). A client is not read from while the service does not take the
-///   body: see there for the bound.
+/// - The body is a [`RequestBody`](super::RequestBody). A client is not read from while the service
+///   does not take the body: see there for the bound.
 /// - A client that waits for `100 Continue` gets it when the body is polled for the first time.
 /// - The extensions contain the [`Peer`](crate::Peer) of the connection: its addresses, and what
 ///   TLS has negotiated.
