@@ -70,6 +70,7 @@ impl DatagramSource {
                     self.state.id,
                     (self.handler.handler_type())()
                 );
+                services.note_logged(self.state.id.key, &error);
             }
             self.report_error(services, metrics, error);
             self.state.closing |= panicked;
@@ -116,6 +117,9 @@ impl DatagramSource {
         services.tally.channel_errors += 1;
         let handler = (self.handler.handler_type())();
         let id = self.state.id;
+        if services.is_logged(id.key, error) {
+            return;
+        }
         log_throttled!(
             services,
             CHANNEL_ERRORS,

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use netwheel::{
     Codec, Error, IdleState, Stage, StageContext,
     buffer::{OutboundBuffer, WaterMark},
-    channel::{ChannelOptions, CloseCause},
+    channel::{ChannelOptions, CloseCause, Overflow},
     codec::Line,
     error::PeerError,
     prelude::*,
@@ -329,6 +329,98 @@ fn an_error_closes_the_channel_by_default() {
     assert_eq!(channel.read_outbound(), "one\n", "what was written before is sent, nothing more is read");
     let lines = logs::lines_with("left to the default");
     assert!(matches!(&lines[..], [line] if line.starts_with("WARN channel")), "{lines:?}");
+}
+
+/// A handler that leaves errors to the default.
+struct Fails(fn(&mut Context<'_, Fails>, Bytes) -> Result);
+
+impl Handler for Fails {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+        self.0(ctx, message)
+    }
+
+    fn writability_changed(&mut self, ctx: &mut Context<'_, Self>, writable: bool) -> Result {
+        if ctx.attributes().get::<Unwritable>().is_some() {
+            panic!("writable {writable}, logged once on purpose");
+        }
+        Ok(())
+    }
+}
+
+/// Marks a channel whose handler panics in `writability_changed`.
+struct Unwritable;
+
+#[test]
+fn a_panic_is_logged_once() {
+    quiet_panics();
+    logs::collect();
+    let cases: [(&str, fn(&mut Context<'_, Fails>, Bytes) -> Result); 3] = [
+        ("read, logged once", |_, _| panic!("read, logged once on purpose")),
+        ("task, logged once", |ctx, _| {
+            ctx.schedule(Duration::ZERO, |_, _| panic!("task, logged once on purpose"));
+            Ok(())
+        }),
+        ("writable false, logged once", |ctx, message| {
+            ctx.attributes_mut().insert(Unwritable);
+            (0..3).try_for_each(|_| ctx.write(message.repeat(15_000).into()))
+        }),
+    ];
+    for (text, read) in cases {
+        let mut channel = EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(Fails(read)));
+        channel.set_outbound_room(Some(0));
+        let _ = channel.write_inbound(b"go\n");
+        channel.advance(Duration::from_millis(2));
+        let lines = logs::lines_with(text);
+        let [line] = &lines[..] else { panic!("{text}: {lines:?}") };
+        assert!(line.starts_with("ERROR channel") && line.contains("closing this channel"), "{line}");
+    }
+}
+
+#[test]
+fn the_panic_of_offloaded_work_is_logged_by_the_handler_that_fails_with_it() {
+    quiet_panics();
+    logs::collect();
+    let read = |ctx: &mut Context<'_, Fails>, _: Bytes| {
+        ctx.offload(|| panic!("work, logged once on purpose"), |_, _, result: Result<()>| result)?;
+        Ok(())
+    };
+    let mut channel = EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(Fails(read)));
+    channel.write_inbound(b"go\n").unwrap();
+    channel.run_pending();
+    assert!(channel.is_closed());
+    let lines = logs::lines_with("work, logged once");
+    assert!(matches!(&lines[..], [line] if line.starts_with("WARN channel")), "{lines:?}");
+}
+
+#[test]
+fn a_slow_peer_is_logged_once() {
+    logs::collect();
+    let options = ChannelOptions::new().max_outbound(4321).overflow(Overflow::Close);
+    for is_queued in [false, true] {
+        let before = logs::lines_with("the limit of 4321 ").len();
+        let mut channel = EmbeddedChannel::builder(
+            Pipeline::codec(Line::new()).handler(Fails(|ctx, message| ctx.write(message))),
+        )
+        .channel_options(options.clone())
+        .build()
+        .unwrap();
+        channel.set_outbound_room(Some(0));
+        let handle = channel.channel();
+        let line = Bytes::from(vec![b'x'; 1000]);
+        while channel.is_open() {
+            if is_queued {
+                let _ = handle.write(line.clone());
+                channel.run_pending();
+            } else {
+                let _ = channel.write_inbound(&[&line[..], b"\n"].concat());
+            }
+        }
+        let lines = logs::lines_with("the limit of 4321 ").split_off(before);
+        assert!(matches!(&lines[..], [line] if line.contains("does not keep up")), "{is_queued}: {lines:?}");
+    }
 }
 
 #[test]

@@ -71,6 +71,7 @@ impl ChannelCore {
             "channel {id} ({name}): panicked: {message}; closing this channel"
         );
         let panicked = Error::panicked(message);
+        services.note_logged(id.key, &panicked);
         self.state.outbound.note_error(|| panicked.clone());
         self.fail(services, panicked);
         // The handler may be in any state, so it gets no further message.
@@ -103,13 +104,15 @@ impl ChannelCore {
 
     /// Passes an event to the handler after another call. Its error goes to `error`.
     pub(super) fn notify_or_fail(&mut self, services: &mut LoopServices, event: Event) {
-        if let Err(error) = self.notify(services, event) {
-            let panicked = matches!(error, Error::Panicked(_));
-            self.forget_replacement(services);
-            self.fail(services, error);
-            if panicked {
-                self.state.request_close(CloseCause::Failed);
+        self.state.log_event(&event);
+        let result = self.enter(services, |links, state, services| links.event(state, services, event));
+        match result {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                self.forget_replacement(services);
+                self.fail(services, error);
             }
+            Err(panic) => self.end_after_panic(services, panic_message(panic)),
         }
     }
 
@@ -137,7 +140,9 @@ impl ChannelCore {
         if let Err(error) = result {
             services.tally.channel_errors += 1;
             // `error` may return what it was called with, which keeps its level.
-            self.log_failure(services, error.log_topic(), "in error", &error);
+            if !services.is_logged(self.state.key(), &error) {
+                self.log_failure(services, error.log_topic(), "in error", &error);
+            }
             self.state.request_close(CloseCause::Failed);
         }
     }

@@ -81,7 +81,9 @@ pub trait DatagramHandler: Sized + 'static {
     /// [`may_log`](DatagramContext::may_log). Peers can cause many such errors.
     fn error(&mut self, ctx: &mut DatagramContext<'_, Self>, error: Error) -> Result {
         let id = ctx.id();
-        log_throttled!(ctx.services, BROKEN, Level::Debug, "datagram channel {id}: {error:#}");
+        if !ctx.services.is_logged(id.key, &error) {
+            log_throttled!(ctx.services, BROKEN, Level::Debug, "datagram channel {id}: {error:#}");
+        }
         Ok(())
     }
 

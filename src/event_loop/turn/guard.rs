@@ -54,8 +54,9 @@ impl Turn {
         let name = &self.shared.name;
         caught(|| log_throttled!(self.io.services, PANICS, Level::Error, "{name}: {what}: {message}"));
         let Some(key) = key.filter(|_| retries == Some(false)) else { return };
-        if caught(|| self.fail_source(key, Error::panicked(message))).is_some()
-            && caught(|| self.close_silently(key)).is_some()
+        let error = Error::panicked(message);
+        self.io.services.note_logged(key, &error);
+        if caught(|| self.fail_source(key, error)).is_some() && caught(|| self.close_silently(key)).is_some()
         {
             self.note_end_of(key);
             drop_guarded(self.sources.remove(key));

@@ -184,6 +184,10 @@ pub trait Handler: Sized + 'static {
     /// By default logs the error and closes the channel. The level is `info` for protocol errors,
     /// `debug` for broken connections and `warn` for all others. Each loop logs at most 10 lines of
     /// each kind in 10 seconds, and then the number of suppressed lines; see [`Context::may_log`].
+    /// A panic, and a full buffer that closes the channel
+    /// ([`Overflow::Close`](crate::channel::Overflow::Close)), were logged before this call and are
+    /// not logged again.
+    ///
     /// An implementation that returns `Ok` without closing keeps the channel open, unless the
     /// connection is broken or a callback panicked.
     ///
@@ -193,8 +197,10 @@ pub trait Handler: Sized + 'static {
     #[doc(alias = "exceptionCaught")]
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
         let (id, name) = (ctx.id(), std::any::type_name::<Self>());
-        let (topic, level) = error.log_topic();
-        log_throttled!(ctx.services, topic, level, "channel {id} ({name}): {error:#}");
+        if !ctx.services.is_logged(id.key, &error) {
+            let (topic, level) = error.log_topic();
+            log_throttled!(ctx.services, topic, level, "channel {id} ({name}): {error:#}");
+        }
         ctx.close();
         Ok(())
     }

@@ -32,6 +32,7 @@ impl ChannelState {
                     Level::Info,
                     "channel {id}: its peer does not keep up ({full}); closing"
                 );
+                services.note_logged(id.key, &full);
                 services.tally.closes_overflowed += 1;
                 self.outbound.note_error(|| full);
                 self.request_close_now(CloseCause::Failed);

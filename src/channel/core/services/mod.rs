@@ -7,10 +7,12 @@
 #[cfg(all(test, not(netwheel_loom)))]
 mod detached;
 mod io_time;
+mod logged_error;
 mod wall_clock;
 
 pub(crate) use io_time::IoTime;
 
+use logged_error::LoggedError;
 use wall_clock::WallClock;
 
 use super::any_pipeline::AnyPipeline;
@@ -82,6 +84,9 @@ pub struct LoopServices {
     /// The error that a stage has reported in the current callback. The handler is notified after
     /// it.
     pub(crate) failure: Option<Error>,
+    /// The last error of a channel that was logged where it occurred. The default `error` of its
+    /// handler does not log it again.
+    logged: Option<LoggedError>,
     /// The number of replaced pipelines.
     pub(crate) replaced: u64,
     /// A spare box for bytes that a channel keeps.
@@ -131,6 +136,7 @@ impl LoopServices {
             tally: Tally::default(),
             replacement: None,
             failure: None,
+            logged: None,
             replaced: 0,
             spare_box: SpareBox::default(),
             filter_buffers: FilterBuffers::default(),
