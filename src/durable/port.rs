@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     error::Result,
+    event_loop::EventLoop,
     sync::{Completer, Completion, Permits, Sender, completion, completion_of_all},
 };
 use std::{
@@ -26,8 +27,8 @@ pub(super) struct Port {
     pub(super) inbox: Arc<EngineInbox>,
     pub(super) requests: Sender<StoreRequest>,
     pub(super) clock: Arc<TimerClock>,
-    /// The number of the loop that runs the engine.
-    pub(super) loop_id: u32,
+    /// The loop that runs the engine and the handlers.
+    pub(super) event_loop: EventLoop,
     /// The number of the store's thread.
     pub(super) store_thread: u32,
     pub(super) metrics: Arc<Metrics>,
@@ -101,6 +102,6 @@ impl Port {
 
     /// Returns both sides of an operation of the loop and of the store's thread.
     pub(super) fn run_and_stored<T>(&self) -> (Completer<T>, Completion<T>) {
-        completion_of_all(Box::new([self.loop_id, self.store_thread]))
+        completion_of_all(Box::new([self.event_loop.shared.id, self.store_thread]))
     }
 }

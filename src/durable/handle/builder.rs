@@ -245,7 +245,7 @@ impl DurableTimersBuilder {
             inbox: inbox.clone(),
             requests: sender,
             clock: clock.clone(),
-            loop_id: event_loop.shared.id,
+            event_loop: event_loop.clone(),
             store_thread,
             metrics: metrics.clone(),
             topics: names,

@@ -7,7 +7,10 @@ use crate::durable::{
     store::StoreTransaction,
     unix_millis::system_time,
 };
-use crate::error::{Result, panic_message};
+use crate::{
+    error::{Result, panic_message},
+    event_loop::EventLoop,
+};
 use serde::de::DeserializeOwned;
 use std::{
     fmt,
@@ -76,6 +79,24 @@ impl<T> Due<T> {
     /// own: see [`Late`](crate::durable::Late). At most 1000 are counted.
     pub fn missed(&self) -> u64 {
         self.answering.firing.missed
+    }
+
+    /// Returns the event loop on which the handlers of these timers run, for example to
+    /// [schedule](EventLoop::schedule) a timeout of the work, or another look at its result.
+    ///
+    /// ```
+    /// use netwheel::durable::{Due, Late, Retry, Topic};
+    /// use std::time::Duration;
+    ///
+    /// // Answers five seconds later, without a thread that waits.
+    /// let topic = Topic::new("check", Late::RunOnce, Retry::backoff(5), |due: Due<String>| {
+    ///     let event_loop = due.event_loop();
+    ///     // If the loop refuses the task, dropping `due` with it fails the run.
+    ///     let _ = event_loop.schedule(Duration::from_secs(5), move || due.done());
+    /// });
+    /// ```
+    pub fn event_loop(&self) -> EventLoop {
+        self.answering.port.event_loop.clone()
     }
 
     pub(in crate::durable) fn port(&self) -> &Arc<Port> {
