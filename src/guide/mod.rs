@@ -26,6 +26,10 @@ chapters! {
     websocket: "websocket.md",
     browser_chat: "browser-chat.md",
     timers: "timers.md",
+    clients: "clients.md",
+    datagrams: "datagrams.md",
+    event_sources: "event-sources.md",
+    resp: "resp.md",
     durable_timers: "durable-timers.md",
     backpressure: "backpressure.md",
     threads: "threads.md",
@@ -35,5 +39,6 @@ chapters! {
     deployment: "deployment.md",
     coming_from_netty: "coming-from-netty.md",
     coming_from_tokio: "coming-from-tokio.md",
+    coming_from_gnet: "coming-from-gnet.md",
     names: "names.md",
 }

@@ -52,7 +52,8 @@ use trampoline::log_panic;
 /// | [`ChannelPool::acquire`](crate::pool::ChannelPool::acquire) | leaves the queue; returns an acquired channel to the pool |
 /// | a call of an HTTP client, also through a pool | discards its connection |
 /// | [`HandlerRef::call`](crate::HandlerRef::call), [`HandlerRef::request`](crate::HandlerRef::request) | skips a closure that has not run; cancels the [`Completer`] |
-/// | writes, `closed`, `shutdown`, `stats`, `terminated`, scheduled tasks of loops and channels | none: the operation continues |
+/// | a pair of [`Context::completer`](crate::Context::completer) or [`EventLoop::completer`](crate::EventLoop::completer) | cancels the [`Completer`] |
+/// | writes, `closed`, `shutdown`, `terminated`, `stats`, [`EventLoop::call`](crate::EventLoop::call), scheduled tasks, event sources, durable timers | none: the operation continues |
 ///
 /// So a timeout around a pending operation, such as `tokio::time::timeout(d,
 /// client.connect(address))`, leaks nothing. [`detach`](Completion::detach) lets the operation
@@ -67,7 +68,8 @@ use trampoline::log_panic;
 /// # }
 /// ```
 #[must_use = "wait for it, add a callback, or call `.detach()` to ignore the result; dropping it cancels \
-              a connect, an acquire, a call or a request"]
+              the operations that the docs of `Completion` list, such as a connect, and no others, such as \
+              a shutdown"]
 #[doc(alias = "Future")]
 #[doc(alias = "ChannelFuture")]
 #[doc(alias = "EventLoopFuture")]
