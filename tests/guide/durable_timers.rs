@@ -8,7 +8,11 @@ use netwheel::{
 };
 use std::{
     path::Path,
-    sync::mpsc::{self, Receiver},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+        mpsc::{self, Receiver},
+    },
     time::Duration,
 };
 
@@ -47,6 +51,68 @@ fn a_reminder_fires_after_three_days_and_not_before() -> Result {
 
     clock.advance(Duration::from_millis(1));
     assert_eq!(next(&mut by_hand, &received), "tea");
+    by_hand.run_until(timers.close())
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A printer that may be off.
+#[derive(Clone, Default)]
+struct Printer {
+    is_on: Arc<AtomicBool>,
+    attempts: Arc<AtomicU32>,
+}
+
+impl Printer {
+    fn submit(&self, _page: &str) {
+        self.attempts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn has_printed(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+}
+
+/// Submits a page, and looks a second later whether it was printed. Gives up when the page is ten
+/// minutes late, after any number of attempts.
+fn print(printer: &Printer, due: Due<String>) {
+    if due.lateness() > 10 * MINUTE {
+        return due.skip();
+    }
+    printer.submit(due.payload());
+    let (event_loop, printer) = (due.event_loop(), printer.clone());
+    let look = move || {
+        if printer.has_printed() { due.done() } else { due.fail("the printer is off") }
+    };
+    // If the loop refuses the task, it drops `due`, and the run has failed.
+    drop(event_loop.schedule(Duration::from_secs(1), look));
+}
+
+#[test]
+fn a_handler_looks_again_on_its_loop_and_gives_up_after_a_total_time() -> Result {
+    let clock = ManualClock::new();
+    let mut by_hand = EventLoopGroup::builder().clock(clock.clone()).build_manual()?;
+    let printer = Printer::default();
+    let pages = printer.clone();
+    let every_minute = Retry::backoff(1000).first(MINUTE).longest(MINUTE);
+    let topic = Topic::new("print", Late::RunOnce, every_minute, move |due| print(&pages, due))
+        .run_timeout(Duration::from_secs(30));
+    let timers = DurableTimers::on(SqliteStore::in_memory()?).topic(topic).start(by_hand.group())?;
+    for is_on in [true, false] {
+        printer.is_on.store(is_on, Ordering::Relaxed);
+        by_hand.run_until(timers.at("print", Duration::ZERO, "page").start())?;
+        let is_over = || if is_on { timers.metrics().ended == 1 } else { timers.metrics().skipped == 1 };
+        while !is_over() {
+            clock.advance(Duration::from_secs(1));
+            // The store answers after the loop has seen the new time.
+            by_hand.run_until(timers.counts())?;
+        }
+    }
+    let metrics = timers.metrics();
+    assert_eq!((metrics.timed_out, metrics.dead), (0, 0));
+    // Attempts begin a minute after the failure of the one before.
+    let attempts = printer.attempts.load(Ordering::Relaxed);
+    assert!((1 + 9..=1 + 10).contains(&attempts), "{attempts} attempts");
     by_hand.run_until(timers.close())
 }
 

@@ -74,7 +74,7 @@ impl ChannelCore {
         services.note_logged(id.key, &panicked);
         self.state.outbound.note_error(|| panicked.clone());
         self.fail(services, panicked);
-        // The handler may be in any state, so it gets no further message.
+        // The handler may be in any state, so it does not get further messages.
         self.state.request_close(CloseCause::Failed);
         self.forget_failure(services);
     }

@@ -1,7 +1,7 @@
 //! `LoggedError`: an error that was logged where it occurred, before `error` is called with it.
 //!
-//! Panics and slow peers are logged by the core, because a handler need not log what its `error`
-//! receives. The default `error` would log them a second time.
+//! Panics and slow peers are logged by the core, because a handler need not log the argument of
+//! its `error`. The default `error` would log them a second time.
 //!
 //! Invariant: one entry per loop. It names its channel, which closes because of the error, so an
 //! old entry never concerns another channel or another error.
