@@ -33,6 +33,7 @@ chapters! {
     durable_timers: "durable-timers.md",
     backpressure: "backpressure.md",
     threads: "threads.md",
+    errors: "errors.md",
     testing: "testing.md",
     simulation: "simulation.md",
     operations: "operations.md",

@@ -99,6 +99,29 @@ fn links_between_pages_work_on_github_and_in_rustdoc() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Returns the names of the public modules of the crate root.
+fn public_modules() -> Vec<String> {
+    let root = read(&path("src/lib.rs"));
+    let names = root.lines().filter_map(|line| {
+        let name = line.strip_prefix("pub mod ")?.trim_end_matches([';', '{', ' ']);
+        (!["guide", "prelude"].contains(&name)).then(|| name.to_owned())
+    });
+    names.chain(["filter".to_owned()]).collect()
+}
+
+#[test]
+fn the_guide_names_a_chapter_for_each_public_module() {
+    let text = read(&path("docs/guide/README.md"));
+    let table = text.split("## Where each module is explained").nth(1).expect("the table of modules");
+    let cells = table.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+    let listed: BTreeSet<&str> =
+        cells.flat_map(|cell| cell.split(", ")).map(|n| n.trim_matches('`')).collect();
+    let modules = public_modules();
+    assert!(modules.len() > 25, "{modules:?}");
+    let missing: Vec<_> = modules.iter().filter(|name| !listed.contains(name.as_str())).collect();
+    assert!(missing.is_empty(), "docs/guide/README.md names no chapter for {missing:?}");
+}
+
 #[test]
 fn blocks_are_found_with_their_source() {
     let text =
