@@ -2,12 +2,14 @@
 
 use crate::support::{
     datagrams::{Event, echo, open, open_with, receive, silent, socket},
+    logs,
     loops::{end, metrics, one_loop},
     wait::{self, done},
 };
+use bytes::Bytes;
 use netwheel::{
-    DatagramBootstrap, Error,
-    datagram::{AnyDatagramHandler, DatagramContext},
+    DatagramBootstrap, Error, Result,
+    datagram::{AnyDatagramHandler, DatagramContext, DatagramHandler},
 };
 use std::{
     io::ErrorKind,
@@ -129,6 +131,29 @@ fn a_handler_error_is_reported_and_a_panic_closes_only_its_channel() {
     drop(at_other);
     assert_eq!(metrics(&group).channel_errors, 2);
     end(&group);
+}
+
+/// A handler that leaves its panic to the default `error`.
+struct Panics;
+
+impl DatagramHandler for Panics {
+    fn read(&mut self, _: &mut DatagramContext<'_, Self>, _: Bytes, _: SocketAddr) -> Result {
+        panic!("a datagram, logged once on purpose");
+    }
+}
+
+#[test]
+fn a_panic_is_logged_once() {
+    logs::collect();
+    let group = one_loop();
+    let channel = DatagramBootstrap::new(&group).handler(|| Panics).bind("127.0.0.1:0").unwrap();
+    socket().0.send_to(b"panic", channel.local_address()).unwrap();
+    done(channel.closed()).unwrap();
+    end(&group);
+    let records = logs::records();
+    let lines = records.iter().filter(|record| record.text.contains("a datagram, logged once"));
+    let levels: Vec<_> = lines.map(|record| record.level).collect();
+    assert_eq!(levels, [log::Level::Error]);
 }
 
 #[test]
