@@ -331,8 +331,10 @@ fn an_error_closes_the_channel_by_default() {
     assert!(matches!(&lines[..], [line] if line.starts_with("WARN channel")), "{lines:?}");
 }
 
+type Read = fn(&mut Context<'_, Fails>, Bytes) -> Result;
+
 /// A handler that leaves errors to the default.
-struct Fails(fn(&mut Context<'_, Fails>, Bytes) -> Result);
+struct Fails(Read);
 
 impl Handler for Fails {
     type Read = Bytes;
@@ -357,7 +359,7 @@ struct Unwritable;
 fn a_panic_is_logged_once() {
     quiet_panics();
     logs::collect();
-    let cases: [(&str, fn(&mut Context<'_, Fails>, Bytes) -> Result); 3] = [
+    let cases: [(&str, Read); 3] = [
         ("read, logged once", |_, _| panic!("read, logged once on purpose")),
         ("task, logged once", |ctx, _| {
             ctx.schedule(Duration::ZERO, |_, _| panic!("task, logged once on purpose"));
