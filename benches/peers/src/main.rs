@@ -25,6 +25,7 @@
 mod count;
 mod counts;
 mod measure;
+mod netty;
 mod peer;
 mod picture;
 mod process;

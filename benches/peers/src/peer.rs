@@ -38,8 +38,8 @@ impl Mode {
 /// Source of a server's program.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Origin {
-    /// A binary of `servers/`.
-    Servers(&'static str),
+    /// A binary of `servers/`, and its first arguments.
+    Servers(&'static str, &'static [&'static str]),
     /// A binary of `servers/` that requires a feature of that package.
     Feature(&'static str, &'static str),
     /// The example of the crate itself.
@@ -53,8 +53,9 @@ pub(crate) enum Origin {
     Node,
     /// A program of `servers/javascript` on npm's package of Bun.
     Bun,
+    /// Netty on its epoll transport, with the jars of `netty.sh`.
     Netty,
-    /// Netty with TLS by this provider: `jdk` or `openssl`.
+    /// Netty with TLS by this provider: `jdk`, or `openssl` for BoringSSL.
     NettyTls(&'static str),
 }
 
@@ -72,6 +73,7 @@ pub(crate) struct Peer {
 const ALL: &[Mode] = &[Mode::EchoRaw, Mode::EchoFrames, Mode::EchoFramesIdle, Mode::Broadcast];
 const NO_IDLE: &[Mode] = &[Mode::EchoRaw, Mode::EchoFrames, Mode::Broadcast];
 const NO_BROADCAST: &[Mode] = &[Mode::EchoRaw, Mode::EchoFrames, Mode::EchoFramesIdle];
+const FRAMES: &[Mode] = &[Mode::EchoFrames, Mode::EchoFramesIdle];
 const ECHO: &[Mode] = &[Mode::EchoRaw, Mode::EchoFrames];
 const TLS: &[Mode] = &[Mode::EchoTls];
 
@@ -80,12 +82,18 @@ const WS: &[Mode] = &[Mode::Ws];
 const ALL_WS: &[Mode] = &[Mode::Ws, Mode::WsDeflate, Mode::WsBroadcast, Mode::WsBroadcastDeflate];
 
 pub(crate) const PEERS: &[Peer] = &[
-    peer("epoll", "raw epoll, the limit", Origin::Servers("epoll-server"), ALL),
-    peer("mio", "raw mio", Origin::Servers("mio-server"), NO_IDLE),
+    peer("epoll", "raw epoll, the limit", Origin::Servers("epoll-server", &[]), ALL),
+    peer("mio", "raw mio", Origin::Servers("mio-server", &[]), NO_IDLE),
     Peer { threads: 64, ..peer("netwheel", "examples/bench_server.rs of this crate", Origin::Netwheel, ALL) },
     peer("libuv", "libuv, in C", Origin::Libuv, NO_IDLE),
     peer("monoio", "monoio on io_uring", Origin::Feature("monoio-server", "monoio"), ECHO),
-    Peer { threads: 64, ..peer("tokio", "tokio and tokio-util", Origin::Servers("tokio-server"), ALL) },
+    Peer { threads: 64, ..peer("tokio", "tokio and tokio-util", Origin::Servers("tokio-server", &[]), ALL) },
+    peer(
+        "tokio-128",
+        "tokio and tokio-util, with buffers of 128 bytes",
+        Origin::Servers("tokio-server", &["--buffer", "128"]),
+        FRAMES,
+    ),
     Peer {
         threads: 64,
         ..peer(
@@ -95,11 +103,15 @@ pub(crate) const PEERS: &[Peer] = &[
             NO_BROADCAST,
         )
     },
-    Peer { threads: 64, warm_up: 12.0, ..peer("netty", "Netty on NIO, in Java", Origin::Netty, ALL) },
+    Peer {
+        threads: 64,
+        warm_up: 12.0,
+        ..peer("netty", "Netty 4.2 on its epoll transport, in Java", Origin::Netty, ALL)
+    },
     peer(
         "epoll-rustls",
         "raw epoll and rustls, the limit with TLS",
-        Origin::Servers("epoll-rustls-server"),
+        Origin::Servers("epoll-rustls-server", &[]),
         TLS,
     ),
     Peer { threads: 64, ..peer("netwheel-tls", "netwheel with TLS", Origin::NetwheelTls(&[]), TLS) },
@@ -114,7 +126,7 @@ pub(crate) const PEERS: &[Peer] = &[
     },
     Peer {
         threads: 64,
-        ..peer("tokio-rustls", "tokio and tokio-rustls", Origin::Servers("tokio-rustls-server"), TLS)
+        ..peer("tokio-rustls", "tokio and tokio-rustls", Origin::Servers("tokio-rustls-server", &[]), TLS)
     },
     Peer {
         threads: 64,
@@ -124,15 +136,20 @@ pub(crate) const PEERS: &[Peer] = &[
     Peer {
         threads: 64,
         warm_up: 12.0,
-        ..peer("netty-openssl", "Netty's SslHandler on OpenSSL", Origin::NettyTls("openssl"), TLS)
+        ..peer("netty-boringssl", "Netty's SslHandler on BoringSSL", Origin::NettyTls("openssl"), TLS)
     },
     peer(
         "epoll-httparse",
         "raw epoll and httparse, the limit with HTTP",
-        Origin::Servers("epoll-web-server"),
+        Origin::Servers("epoll-web-server", &[]),
         HTTP,
     ),
-    peer("epoll-ws", "WebSocket by hand on raw epoll, the limit", Origin::Servers("epoll-web-server"), WS),
+    peer(
+        "epoll-ws",
+        "WebSocket by hand on raw epoll, the limit",
+        Origin::Servers("epoll-web-server", &[]),
+        WS,
+    ),
     peer("netwheel-http", "netwheel with HTTP", Origin::Feature("netwheel-web-server", "netwheel-web"), HTTP),
     peer(
         "netwheel-ws",
@@ -143,6 +160,18 @@ pub(crate) const PEERS: &[Peer] = &[
     peer("hyper", "hyper on tokio", Origin::Feature("hyper-server", "hyper"), HTTP),
     peer("nginx", "nginx with `return 200`", Origin::Nginx, HTTP),
     peer("tungstenite", "tokio-tungstenite", Origin::Feature("tungstenite-server", "tungstenite"), WS),
+    peer(
+        "tokio-websockets",
+        "tokio-websockets",
+        Origin::Feature("tokio-websockets-server", "tokio-websockets"),
+        WS,
+    ),
+    peer(
+        "fastwebsockets",
+        "fastwebsockets, upgraded by hyper",
+        Origin::Feature("fastwebsockets-server", "fastwebsockets"),
+        WS,
+    ),
     Peer { warm_up: 6.0, ..peer("ws", "npm's ws on node", Origin::Node, ALL_WS) },
     Peer { warm_up: 6.0, ..peer("bun", "uWebSockets in Bun", Origin::Bun, ALL_WS) },
 ];
@@ -155,7 +184,7 @@ impl Peer {
     /// Returns whether the server depends on something besides a Rust toolchain (a compiler, a
     /// library, io_uring), so that it is left out if that is missing.
     pub(crate) fn is_optional(&self) -> bool {
-        !matches!(self.origin, Origin::Servers(_) | Origin::Netwheel | Origin::NetwheelTls(_))
+        !matches!(self.origin, Origin::Servers(..) | Origin::Netwheel | Origin::NetwheelTls(_))
     }
 
     /// Returns whether the program is compiled to native code ahead of time, so that its

@@ -3,10 +3,13 @@
 //! All Rust code is built alike: the profile `release` of this workspace and the profile `bench` of
 //! the crate have the same settings.
 
-use crate::peer::{Origin, PEERS, Peer};
+use crate::{
+    netty,
+    peer::{Origin, PEERS, Peer},
+};
 use std::{
     collections::BTreeMap,
-    env, fs, io,
+    env, fs, io, iter,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -26,30 +29,8 @@ pub(crate) struct Server {
     pub(crate) command: Vec<String>,
 }
 
-/// Netty's jars, and the one library that they require.
-const JARS: [&str; 7] = [
-    "jctools-core.jar",
-    "netty-common.jar",
-    "netty-buffer.jar",
-    "netty-transport.jar",
-    "netty-resolver.jar",
-    "netty-codec.jar",
-    "netty-handler.jar",
-];
-
-/// The jar of OpenSSL's bindings, which only one server needs; Debian's `libnetty-tcnative-java`.
-const OPENSSL_JAR: &str = "netty-tcnative.jar";
-
-/// Directory into which Debian's `libnetty-java` installs them.
-const DEBIAN_JARS: &str = "/usr/share/java";
-
 /// Name of the generated configuration, in the directory for programs.
 const NGINX: &str = "nginx.conf";
-
-/// A serial collector, so that there is one thread less beside the loop, and enough initial memory
-/// that the heap does not grow during the measurement.
-const JVM: [&str; 5] =
-    ["-XX:+UseSerialGC", "-Xms256m", "-Xmx2g", "-XX:-UsePerfData", "-Dio.netty.leakDetection.level=disabled"];
 
 impl Server {
     /// Returns the last arguments: the port and the mode. nginx reads the port from a file, which
@@ -125,16 +106,14 @@ impl Workshop {
 
     fn make(&self, peer: &Peer) -> io::Result<Vec<String>> {
         match peer.origin {
-            Origin::Servers(binary) => {
+            Origin::Servers(binary, arguments) => {
                 let built =
                     self.cargo(&self.here, &["--package", "peer-servers", "--bin", binary], "release")?;
-                Ok(vec![text(&find(&built, binary)?)])
+                Ok(with_arguments(text(&find(&built, binary)?), arguments))
             }
             Origin::Feature(binary, feature) => Ok(vec![self.with_feature(binary, feature)?]),
             Origin::NetwheelTls(arguments) => {
-                let mut command = vec![self.with_feature("netwheel-tls-server", "netwheel-tls")?];
-                command.extend(arguments.iter().map(ToString::to_string));
-                Ok(command)
+                Ok(with_arguments(self.with_feature("netwheel-tls-server", "netwheel-tls")?, arguments))
             }
             Origin::Netwheel => {
                 let root = self.here.join("../..");
@@ -145,16 +124,8 @@ impl Workshop {
             Origin::Nginx => self.nginx(),
             Origin::Node => self.node(),
             Origin::Bun => self.bun(),
-            Origin::Netty => self.netty(&[]),
-            Origin::NettyTls(provider) => {
-                let folder = self.here.join("tls");
-                let mut properties =
-                    vec![format!("-Dtls={provider}"), format!("-Dtls.folder={}", folder.display())];
-                if provider == "openssl" {
-                    properties.push(format!("-Djava.library.path={}", self.openssl_bindings()?.display()));
-                }
-                self.netty(&properties)
-            }
+            Origin::Netty => netty::command(&self.here, &self.shelf, None),
+            Origin::NettyTls(provider) => netty::command(&self.here, &self.shelf, Some(provider)),
         }
     }
 
@@ -238,55 +209,14 @@ impl Workshop {
         }
         Ok(package)
     }
-
-    /// Copies Netty's bindings of OpenSSL to the name that Netty looks for, and returns the
-    /// directory. Debian's package `libnetty-tcnative-jni` has another name. A symbolic link is not
-    /// enough, because the library looks at its own name.
-    fn openssl_bindings(&self) -> io::Result<PathBuf> {
-        let library = match env::var_os("NETTY_TCNATIVE") {
-            Some(library) => PathBuf::from(library),
-            None => Path::new("/usr/lib")
-                .join(format!("{}-linux-gnu", env::consts::ARCH))
-                .join("jni/libnetty-tcnative.so"),
-        };
-        if !library.exists() {
-            return Err(io::Error::other(format!("there is no {}", library.display())));
-        }
-        let folder = self.shelf.join("jni");
-        fs::create_dir_all(&folder)?;
-        fs::copy(library, folder.join("libnetty_tcnative.so"))?;
-        Ok(folder)
-    }
-
-    fn netty(&self, properties: &[String]) -> io::Result<Vec<String>> {
-        let jars = match env::var("NETTY_JARS") {
-            Ok(folder) => format!("{folder}/*"),
-            Err(_) => {
-                let jars = JARS.map(|jar| format!("{DEBIAN_JARS}/{jar}"));
-                if let Some(missing) = jars.iter().find(|jar| !Path::new(jar).exists()) {
-                    return Err(io::Error::other(format!(
-                        "there is no {missing}, and NETTY_JARS is not set"
-                    )));
-                }
-                format!("{}:{DEBIAN_JARS}/{OPENSSL_JAR}", jars.join(":"))
-            }
-        };
-        let source = self.here.join("servers/java/NettyServer.java");
-        quietly(Command::new("javac").args(["-cp", &jars, "-d"]).arg(&self.shelf).arg(source))?;
-        let mut command = vec!["java".to_string()];
-        command.extend(JVM.map(String::from));
-        command.extend_from_slice(properties);
-        command.extend([
-            "-cp".to_string(),
-            format!("{}:{jars}", self.shelf.display()),
-            "NettyServer".to_string(),
-        ]);
-        Ok(command)
-    }
 }
 
 fn find(built: &BTreeMap<String, PathBuf>, name: &str) -> io::Result<PathBuf> {
     built.get(name).cloned().ok_or_else(|| io::Error::other(format!("cargo has not built {name}")))
+}
+
+fn with_arguments(program: String, arguments: &[&str]) -> Vec<String> {
+    iter::once(program).chain(arguments.iter().map(ToString::to_string)).collect()
 }
 
 fn text(path: &Path) -> String {
@@ -294,7 +224,7 @@ fn text(path: &Path) -> String {
 }
 
 /// Runs a compiler. The first line of its output is the error.
-fn quietly(command: &mut Command) -> io::Result<()> {
+pub(crate) fn quietly(command: &mut Command) -> io::Result<()> {
     let output = command
         .output()
         .map_err(|e| io::Error::other(format!("{}: {e}", command.get_program().to_string_lossy())))?;

@@ -7,11 +7,12 @@ import io.netty.channel.ChannelInitializer;
 import io.netty.channel.ChannelOption;
 import io.netty.channel.ChannelPipeline;
 import io.netty.channel.EventLoopGroup;
+import io.netty.channel.MultiThreadIoEventLoopGroup;
+import io.netty.channel.epoll.EpollIoHandler;
+import io.netty.channel.epoll.EpollServerSocketChannel;
 import io.netty.channel.group.ChannelGroup;
 import io.netty.channel.group.DefaultChannelGroup;
-import io.netty.channel.nio.NioEventLoopGroup;
 import io.netty.channel.socket.SocketChannel;
-import io.netty.channel.socket.nio.NioServerSocketChannel;
 import io.netty.handler.codec.LengthFieldBasedFrameDecoder;
 import io.netty.handler.codec.LengthFieldPrepender;
 import io.netty.handler.ssl.SslContext;
@@ -22,12 +23,13 @@ import io.netty.handler.timeout.IdleStateHandler;
 import java.io.File;
 
 /**
- * Netty on its NIO transport. The same event loops accept and serve; the default is one loop.
+ * Netty 4.2 on its native epoll transport, with its default allocator. The same event loops accept
+ * and serve; the default is one loop.
  *
  * usage: NettyServer PORT echo-raw|echo-frames|echo-frames-idle|broadcast [--threads N]
  *
- * The property tls (jdk or openssl) adds an SslHandler with that provider; the property tls.folder
- * is the folder with certificate.pem and key.pem.
+ * The property tls (jdk, or openssl for BoringSSL) adds an SslHandler with that provider; the
+ * property tls.folder is the folder with certificate.pem and key.pem.
  */
 public final class NettyServer {
     private static final int MAX_FRAME = 1 << 20;
@@ -107,12 +109,12 @@ public final class NettyServer {
         String mode = args[1];
         int threads = args.length == 4 && args[2].equals("--threads") ? Integer.parseInt(args[3]) : 1;
         SslContext tls = tls();
-        EventLoopGroup loop = new NioEventLoopGroup(threads);
+        EventLoopGroup loop = new MultiThreadIoEventLoopGroup(threads, EpollIoHandler.newFactory());
         Echo echo = new Echo();
         Broadcast broadcast = new Broadcast(new DefaultChannelGroup(loop.next()));
         ServerBootstrap b = new ServerBootstrap();
         b.group(loop)
-            .channel(NioServerSocketChannel.class)
+            .channel(EpollServerSocketChannel.class)
             .option(ChannelOption.SO_BACKLOG, 4096)
             .option(ChannelOption.SO_REUSEADDR, true)
             .childOption(ChannelOption.TCP_NODELAY, true)

@@ -46,7 +46,7 @@ impl Options {
     ///
     /// # Errors
     /// If there are more threads than `most`, or the mode is not one of `modes`.
-    #[allow(dead_code, reason = "netwheel's server with TLS has its own option")]
+    #[allow(dead_code, reason = "servers with an option of their own parse it")]
     pub(crate) fn of(most: u16, modes: &[Mode]) -> io::Result<Self> {
         Options::parse().checked(most, modes)
     }

@@ -6,6 +6,7 @@
 mod options;
 
 use bytes::{Bytes, BytesMut};
+use clap::Parser;
 use futures_util::{SinkExt, StreamExt};
 use options::{Mode, Options};
 use std::{
@@ -33,6 +34,20 @@ const BATCH: usize = 256;
 /// Buffer size of a read in raw mode.
 const READ: usize = 16 * 1024;
 
+/// Initial size of each of the two buffers of a codec: the default of tokio-util. The output is
+/// flushed when it exceeds this size.
+const BUFFER: usize = 8 * 1024;
+
+/// tokio, measured by the load generator.
+#[derive(Parser)]
+struct TokioOptions {
+    #[command(flatten)]
+    common: Options,
+    /// Initial size of each of the two buffers of the codec, in bytes.
+    #[arg(long, default_value_t = BUFFER)]
+    buffer: usize,
+}
+
 async fn echo_raw(mut stream: TcpStream) -> io::Result<()> {
     let mut buffer = vec![0; READ];
     loop {
@@ -54,8 +69,15 @@ where
     sink.flush().await
 }
 
-async fn echo_frames(stream: TcpStream) -> io::Result<()> {
-    let (mut sink, stream) = Framed::new(stream, LengthDelimitedCodec::new()).split();
+fn framed(stream: TcpStream, buffer: usize) -> Framed<TcpStream, LengthDelimitedCodec> {
+    let mut framed = Framed::with_capacity(stream, LengthDelimitedCodec::new(), buffer);
+    // Not the initial size, so that a burst of frames has one write with each size.
+    framed.set_backpressure_boundary(BUFFER);
+    framed
+}
+
+async fn echo_frames(stream: TcpStream, buffer: usize) -> io::Result<()> {
+    let (mut sink, stream) = framed(stream, buffer).split();
     let mut batches = stream.ready_chunks(BATCH);
     while let Some(batch) = batches.next().await {
         answer(&mut sink, batch).await?;
@@ -64,8 +86,8 @@ async fn echo_frames(stream: TcpStream) -> io::Result<()> {
 }
 
 /// Like `echo_frames`, with a timeout that every read postpones.
-async fn echo_frames_idle(stream: TcpStream) -> io::Result<()> {
-    let (mut sink, stream) = Framed::new(stream, LengthDelimitedCodec::new()).split();
+async fn echo_frames_idle(stream: TcpStream, buffer: usize) -> io::Result<()> {
+    let (mut sink, stream) = framed(stream, buffer).split();
     let mut batches = stream.ready_chunks(BATCH);
     let mut idle = pin!(sleep(IDLE));
     loop {
@@ -83,9 +105,9 @@ async fn echo_frames_idle(stream: TcpStream) -> io::Result<()> {
 
 type Members = Arc<Mutex<Vec<UnboundedSender<Bytes>>>>;
 
-async fn member(stream: TcpStream, members: Members) -> io::Result<()> {
+async fn member(stream: TcpStream, members: Members, buffer: usize) -> io::Result<()> {
     let poisoned = |_| io::Error::other("a member has panicked");
-    let (mut sink, mut stream) = Framed::new(stream, LengthDelimitedCodec::new()).split();
+    let (mut sink, mut stream) = framed(stream, buffer).split();
     let (sender, mut frames) = unbounded_channel::<Bytes>();
     members.lock().map_err(poisoned)?.push(sender);
     let writer = spawn(async move {
@@ -106,7 +128,7 @@ async fn member(stream: TcpStream, members: Members) -> io::Result<()> {
     Ok(())
 }
 
-async fn serve(options: Options) -> io::Result<()> {
+async fn serve(options: Options, buffer: usize) -> io::Result<()> {
     let listener = TcpListener::from_std(options.listen()?)?;
     let members = Members::default();
     loop {
@@ -114,9 +136,9 @@ async fn serve(options: Options) -> io::Result<()> {
         stream.set_nodelay(true)?;
         drop(match options.mode {
             Mode::EchoRaw => spawn(echo_raw(stream)),
-            Mode::EchoFrames => spawn(echo_frames(stream)),
-            Mode::EchoFramesIdle => spawn(echo_frames_idle(stream)),
-            Mode::Broadcast => spawn(member(stream, members.clone())),
+            Mode::EchoFrames => spawn(echo_frames(stream, buffer)),
+            Mode::EchoFramesIdle => spawn(echo_frames_idle(stream, buffer)),
+            Mode::Broadcast => spawn(member(stream, members.clone(), buffer)),
             // Refused at the start.
             Mode::Http | Mode::Ws | Mode::WsBroadcast => return Err(io::ErrorKind::Unsupported.into()),
         });
@@ -125,13 +147,18 @@ async fn serve(options: Options) -> io::Result<()> {
 
 fn main() -> io::Result<()> {
     let all = [Mode::EchoRaw, Mode::EchoFrames, Mode::EchoFramesIdle, Mode::Broadcast];
-    let options = Options::of(64, &all)?;
+    let TokioOptions { common, buffer } = TokioOptions::parse();
+    let options = common.checked(64, &all)?;
     let mut builder = match options.threads() {
         1 => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
     let runtime = builder.worker_threads(options.threads()).enable_all().build()?;
     runtime.block_on(async {
-        if options.threads() == 1 { serve(options).await } else { spawn(serve(options)).await? }
+        if options.threads() == 1 {
+            serve(options, buffer).await
+        } else {
+            spawn(serve(options, buffer)).await?
+        }
     })
 }
