@@ -1,12 +1,12 @@
 //! Counts per operation, as Markdown and as data.
 
 use crate::{
-    peer::PEERS,
-    scenario::Scenario,
+    peer::{self, PEERS},
+    scenario::{self, Scenario},
     tables::{thousands, upper},
     tool::{ALLOCATED, ALLOCATIONS, CALL, INSTRUCTIONS, Tool, Totals},
 };
-use std::fmt::Write;
+use std::{fmt::Write, io};
 
 /// Maximum difference per operation between two equal runs, caused by an expired timer or a
 /// connection that was accepted separately.
@@ -94,6 +94,33 @@ impl Counts {
         table
     }
 
+    /// Returns the instructions per operation of a server.
+    pub(crate) fn instructions(&self, scenario: &Scenario, server: &str) -> Option<String> {
+        let (_, own) = *self.of(scenario.name).iter().find(|(name, _)| *name == server)?;
+        own.get(INSTRUCTIONS).map(|value| number(*value))
+    }
+
+    /// Returns the instructions per operation of a server, their ratio, and the system calls.
+    pub(crate) fn cost(&self, scenario: &Scenario, server: &str) -> Option<String> {
+        let servers = self.of(scenario.name);
+        let (_, base) = servers.first()?;
+        servers.iter().find(|(name, _)| *name == server).map(|(_, own)| summed_up(own, base))
+    }
+
+    /// Parses what `csv` returns.
+    ///
+    /// # Errors
+    /// If a line has an unknown scenario or server, or not a number.
+    pub(crate) fn read(csv: &str) -> io::Result<Self> {
+        let mut counts = Counts::default();
+        for line in csv.lines().skip(1) {
+            let (scenario, server, totals) =
+                parsed(line).ok_or_else(|| io::Error::other(format!("not a count: {line}")))?;
+            counts.add(scenario, server, totals);
+        }
+        Ok(counts)
+    }
+
     pub(crate) fn csv(&self) -> String {
         let mut csv = "scenario,server,count,per_operation\n".to_string();
         for (scenario, server, totals) in &self.0 {
@@ -103,6 +130,13 @@ impl Counts {
         }
         csv
     }
+}
+
+fn parsed(line: &str) -> Option<(&'static str, &'static str, Totals)> {
+    let cells: Vec<&str> = line.split(',').collect();
+    let [scenario, server, count, value] = cells.as_slice() else { return None };
+    let totals = Totals::from([(count.to_string(), value.parse().ok()?)]);
+    Some((scenario::name(scenario)?, peer::name(server)?, totals))
 }
 
 fn summed_up(own: &Totals, base: &Totals) -> String {
@@ -204,5 +238,6 @@ mod tests {
         let csv = counts().csv();
         assert_eq!(csv.lines().count(), 1 + 4 + 1, "{csv}");
         assert!(csv.contains("raw-64B-c1,epoll,call epoll_wait,0.2500\n"));
+        assert_eq!(Counts::read(&csv).unwrap().csv(), csv);
     }
 }

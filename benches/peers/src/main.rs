@@ -10,6 +10,8 @@
 //!     --servers epoll,tokio,netwheel --scenarios frames
 //! # instructions, system calls, allocations
 //! cargo run --release --manifest-path benches/peers/Cargo.toml -- --count
+//! # writes the data in `docs` into the tables of README.md and docs/performance.md
+//! cargo run --release --manifest-path benches/peers/Cargo.toml -- --fill --out docs
 //! # a moment of each: checks that it works
 //! cargo run --manifest-path benches/peers/Cargo.toml -- --test
 //! ```
@@ -17,8 +19,8 @@
 //! Builds the servers and the load generator, and runs the server on one CPU and the load on
 //! another. Measures one server after the other, round by round, so that temporary disturbances of
 //! the machine affect all of them. Prints Markdown to stdout and progress to stderr. Servers that
-//! are not installed are left out with a message. Writes `peers.csv` and `peers.svg`. With
-//! `--count` it does not measure time. It counts the cost of an operation under valgrind and
+//! are not installed are left out with a message. Writes `peers.csv`, `peers.md`, `peers.svg` and
+//! `versions.csv`. With `--count` it does not measure time. It counts the cost of an operation under valgrind and
 //! strace, which does not depend on the load of the machine, and writes `counts.csv`. Fails if a
 //! server lost, duplicated or changed a byte. Linux only.
 
@@ -26,6 +28,7 @@ mod count;
 mod counts;
 mod measure;
 mod netty;
+mod pages;
 mod peer;
 mod picture;
 mod process;
@@ -33,17 +36,24 @@ mod results;
 mod scenario;
 mod tables;
 mod tool;
+mod versions;
 mod workshop;
 
 use clap::Parser;
 use count::count;
 use counts::Counts;
 use measure::measure;
+use pages::Data;
 use peer::PEERS;
 use process::{Cpus, descriptor_limit};
 use results::Results;
 use scenario::{SCENARIOS, Scenario};
-use std::{fs, io, path::PathBuf, process::ExitCode};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+use versions::Versions;
 use workshop::{Server, Workshop};
 
 /// Compares netwheel with other event loops.
@@ -70,6 +80,10 @@ struct Options {
     /// with valgrind and strace. Ignores rounds and seconds.
     #[arg(long)]
     count: bool,
+    /// Measures nothing, and fills the tables of README.md and docs/performance.md with the data in
+    /// the directory.
+    #[arg(long)]
+    fill: bool,
     /// Prints the names of scenarios and servers.
     #[arg(long)]
     list: bool,
@@ -77,6 +91,9 @@ struct Options {
     #[arg(long)]
     test: bool,
 }
+
+/// Most seconds of unmeasured load before each measurement.
+const WARM_UP: f64 = 0.7;
 
 /// Durations of the measurements.
 struct Pace {
@@ -117,6 +134,10 @@ fn run(options: &Options) -> io::Result<u64> {
         PEERS.iter().for_each(|peer| println!("  {:24} {}", peer.name, peer.about));
         return Ok(0);
     }
+    if options.fill {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        return Data::read(&options.out)?.fill(&root).map(|()| 0);
+    }
     let limit = descriptor_limit();
     scenarios.retain(|scenario| {
         let needed = scenario.load.descriptors();
@@ -131,7 +152,8 @@ fn run(options: &Options) -> io::Result<u64> {
     let pace = if options.test {
         Pace { rounds: 1, seconds: 0.2, warmup: 0.05, warm: false }
     } else {
-        Pace { rounds: options.rounds, seconds: options.seconds, warmup: 0.7, warm: true }
+        let warmup = WARM_UP.min(options.seconds / 2.0);
+        Pace { rounds: options.rounds, seconds: options.seconds, warmup, warm: true }
     };
     let cpus = Cpus::choose()?;
     let workshop = Workshop::open(options.test)?;
@@ -140,17 +162,38 @@ fn run(options: &Options) -> io::Result<u64> {
     if options.count {
         return count_all(options, &scenarios, &servers, &workshop, &cpus);
     }
+    let mut versions = Versions::default();
+    servers.iter().try_for_each(|server| versions.add(server.peer, &workshop.here))?;
     let mut results = Results::default();
-    println!("{}", tables::preamble(&pace, &cpus));
+    let mut page = Page::default();
+    page.print(&tables::preamble(&pace, &cpus, &versions));
     for family in scenario::families(&scenarios) {
         measure(&family, &servers, &workshop.loadgen, &cpus, &pace, &mut results)?;
-        family.iter().for_each(|scenario| print!("{}", tables::of_scenario(scenario, &results)));
+        family.iter().for_each(|scenario| page.print(&tables::of_scenario(scenario, &results)));
     }
-    print!("{}", tables::summary(&scenarios, &results));
+    page.print(&tables::summary(&scenarios, &results));
+    write(options, "peers.md", &page.0)?;
+    write(options, "versions.csv", &versions.csv())?;
     write(options, "peers.csv", &results.csv())?;
     picture::draw(&options.out.join("peers.svg"), &scenarios, &results)?;
     eprintln!("peers: data and picture are in {}", options.out.display());
     Ok(results.errors())
+}
+
+/// The text that goes to stdout and into `peers.md`.
+struct Page(String);
+
+impl Default for Page {
+    fn default() -> Self {
+        Page(tables::INTRODUCTION.to_string())
+    }
+}
+
+impl Page {
+    fn print(&mut self, text: &str) {
+        print!("{text}");
+        self.0.push_str(text);
+    }
 }
 
 /// Like `run`, but counts.

@@ -18,7 +18,7 @@ const JVM: [&str; 5] =
 /// If there is no folder of jars, or no compiler.
 pub(crate) fn command(here: &Path, shelf: &Path, tls: Option<&str>) -> io::Result<Vec<String>> {
     let folder = jars()?;
-    eprintln!("peers: this is Netty {}", version(Path::new(&folder))?);
+    eprintln!("peers: the version of Netty is {}", version()?);
     let jars = format!("{folder}/*");
     let source = here.join("servers/java/NettyServer.java");
     quietly(Command::new("javac").args(["-cp", &jars, "-d"]).arg(shelf).arg(source))?;
@@ -38,13 +38,17 @@ fn jars() -> io::Result<String> {
 }
 
 /// Returns the version of the jars, which is in the name of each.
-fn version(folder: &Path) -> io::Result<String> {
-    for file in fs::read_dir(folder)? {
+///
+/// # Errors
+/// If there is no folder of jars.
+pub(crate) fn version() -> io::Result<String> {
+    let folder = jars()?;
+    for file in fs::read_dir(&folder)? {
         let name = file?.file_name();
         let version = name.to_str().and_then(|name| name.strip_prefix("netty-common-")?.strip_suffix(".jar"));
         if let Some(version) = version {
             return Ok(version.trim_end_matches(".Final").to_string());
         }
     }
-    Err(io::Error::other(format!("there is no netty-common-*.jar in {}", folder.display())))
+    Err(io::Error::other(format!("there is no netty-common-*.jar in {folder}")))
 }

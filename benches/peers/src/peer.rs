@@ -180,6 +180,11 @@ const fn peer(name: &'static str, about: &'static str, origin: Origin, modes: &'
     Peer { name, about, origin, modes, threads: 1, warm_up: 0.0 }
 }
 
+/// Returns a server's name as the table has it.
+pub(crate) fn name(text: &str) -> Option<&'static str> {
+    PEERS.iter().map(|peer| peer.name).find(|name| *name == text)
+}
+
 impl Peer {
     /// Returns whether the server depends on something besides a Rust toolchain (a compiler, a
     /// library, io_uring), so that it is left out if that is missing.

@@ -21,8 +21,8 @@ const HEADING: u32 = 34;
 const BAR: i32 = 14;
 const STEP: i32 = 20;
 /// Horizontal position where names end and bars start, and the length of the longest bar.
-const LEFT: i32 = 80;
-const LONGEST: f64 = 310.0;
+const LEFT: i32 = 116;
+const LONGEST: f64 = 274.0;
 
 /// Colours of user time (dark) and system time (light), of the crate and of the other servers.
 const OWN: [RGBColor; 2] = [RGBColor(0xc4, 0x2e, 0x2e), RGBColor(0xe8, 0xb0, 0xa8)];

@@ -1,6 +1,7 @@
 //! Measurements, and statistics over several rounds.
 
-use std::{collections::BTreeMap, fmt, fmt::Write};
+use crate::{peer, scenario};
+use std::{collections::BTreeMap, fmt, fmt::Write, io};
 
 /// One server in one scenario in one round.
 pub(crate) struct Sample {
@@ -83,6 +84,20 @@ impl Results {
         self.0.iter().map(|sample| sample.figures.get("errors").map_or(1, |errors| *errors as u64)).sum()
     }
 
+    /// Parses what `csv` returns, or an older form with fewer columns.
+    ///
+    /// # Errors
+    /// If a line has an unknown scenario or server, or not a number.
+    pub(crate) fn read(csv: &str) -> io::Result<Self> {
+        let mut lines = csv.lines();
+        let columns: Vec<&str> = lines.next().unwrap_or_default().split(',').collect();
+        let unknown = |line: &str| io::Error::other(format!("not a sample: {line}"));
+        lines
+            .map(|line| sample(&columns, line).ok_or_else(|| unknown(line)))
+            .collect::<io::Result<_>>()
+            .map(Results)
+    }
+
     pub(crate) fn csv(&self) -> String {
         let mut csv = format!("scenario,server,round,{}\n", COLUMNS.join(","));
         for Sample { scenario, server, round, figures } in &self.0 {
@@ -95,6 +110,22 @@ impl Results {
         }
         csv
     }
+}
+
+/// Parses one row of the data. A column that is unknown or empty is not a figure.
+fn sample(columns: &[&str], line: &str) -> Option<Sample> {
+    let cells: Vec<&str> = line.split(',').collect();
+    let [scenario, server, round, rest @ ..] = cells.as_slice() else { return None };
+    let mut figures = BTreeMap::new();
+    for (column, cell) in columns.iter().skip(3).zip(rest).filter(|(_, cell)| !cell.is_empty()) {
+        figures.insert(column.to_string(), cell.parse().ok()?);
+    }
+    Some(Sample {
+        scenario: scenario::name(scenario)?,
+        server: peer::name(server)?,
+        round: round.parse().ok()?,
+        figures,
+    })
 }
 
 impl Rounds<'_> {
@@ -222,5 +253,19 @@ mod tests {
         let columns: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
         assert_eq!(columns, [columns[0]; 2]);
         assert!(csv.contains("raw,a,1,1.0000,"));
+    }
+
+    #[test]
+    fn the_data_is_read_as_it_was_written() {
+        let csv = "scenario,server,round,per_s,errors\nchurn,epoll,1,2.5000,\nchurn,epoll,2,3.5000,0.0000\n";
+        let results = Results::read(csv).unwrap();
+        assert_eq!(results.of("churn")[0].1.median("per_s"), Some(3.0));
+        assert_eq!(Results::read(&results.csv()).unwrap().csv(), results.csv());
+        for line in ["churn,nobody,1,2.5,", "churn,epoll,1,fast,", "churn"] {
+            assert!(
+                Results::read(&format!("scenario,server,round,per_s,errors\n{line}\n")).is_err(),
+                "{line}"
+            );
+        }
     }
 }

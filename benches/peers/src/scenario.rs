@@ -436,6 +436,11 @@ pub(crate) fn families(scenarios: &[Scenario]) -> Vec<Vec<Scenario>> {
     scenarios.chunk_by(|a, b| a.family == b.family).map(<[Scenario]>::to_vec).collect()
 }
 
+/// Returns a scenario's name as the table has it.
+pub(crate) fn name(text: &str) -> Option<&'static str> {
+    SCENARIOS.iter().map(|scenario| scenario.name).find(|name| *name == text)
+}
+
 impl Scenario {
     /// Returns whether the scenario compares numbers of threads, so that servers with one thread
     /// are left out.

@@ -6,18 +6,32 @@ use crate::{
     process::Cpus,
     results::{CPU, MEMORY, Results, Rounds, SYSTEM, USER},
     scenario::Scenario,
+    versions::Versions,
 };
-use std::{fmt::Write, fs, thread};
+use std::{fmt::Write, fs, process::Command, thread};
 
-/// Returns a description of the machine and the method.
-pub(crate) fn preamble(pace: &Pace, cpus: &Cpus) -> String {
+/// The beginning of the page with all measurements.
+pub(crate) const INTRODUCTION: &str = "\
+# Comparison with other servers
+
+This page has all measurements of netwheel beside other servers. [performance.md](performance.md)
+explains how they were made and what they show. The runner of [benches/peers](../benches/peers)
+wrote this page, peers.csv, peers.svg and versions.csv.
+
+";
+
+/// Width of the lines of text.
+const WIDTH: usize = 100;
+
+/// Returns a description of the machine, the method and the versions.
+pub(crate) fn preamble(pace: &Pace, cpus: &Cpus, versions: &Versions) -> String {
     let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let info = file("/proc/cpuinfo");
     let model =
         info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map(|(_, name)| name);
     let kernel = rustix::system::uname();
     let release = kernel.release().to_string_lossy();
-    format!(
+    let method = format!(
         "{}, {} cpus, Linux {}, load average {} at the start. Server on cpu {}, load on cpu {}. Medians of {} interleaved \
          rounds of {} s; the spread is (largest - smallest) / median. \"To the first\" is the median of the ratios to the first server \
          within each round, followed by the spread of these ratios.",
@@ -30,7 +44,46 @@ pub(crate) fn preamble(pace: &Pace, cpus: &Cpus) -> String {
         cpus.load,
         pace.rounds,
         pace.seconds,
+    );
+    format!(
+        "{}\n{}",
+        wrapped(&format!("Measured on {}. {method}", date())),
+        wrapped(&format!("{}, and these versions: {}.", compiler(), versions.line()))
     )
+}
+
+/// Returns the date, or "an unknown day" without date(1).
+fn date() -> String {
+    let words = first_line(Command::new("date").args(["-u", "+%Y-%m-%d"]));
+    words.unwrap_or("an unknown day".to_string())
+}
+
+/// Returns the version of rustc, without its commit.
+fn compiler() -> String {
+    let words = first_line(Command::new("rustc").arg("--version")).unwrap_or("an unknown rustc".to_string());
+    words.split(" (").next().unwrap_or(&words).to_string()
+}
+
+fn first_line(command: &mut Command) -> Option<String> {
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    String::from_utf8_lossy(&output.stdout).lines().next().map(String::from)
+}
+
+/// Returns a paragraph in lines of the usual width.
+fn wrapped(text: &str) -> String {
+    let mut lines = String::new();
+    let mut used = 0;
+    for word in text.split(' ') {
+        if used > 0 {
+            let fits = used + 1 + word.len() <= WIDTH;
+            lines.push(if fits { ' ' } else { '\n' });
+            used = if fits { used + 1 } else { 0 };
+        }
+        lines.push_str(word);
+        used += word.len();
+    }
+    lines.push('\n');
+    lines
 }
 
 /// Formats the value of a column.
@@ -81,13 +134,13 @@ pub(crate) fn of_scenario(scenario: &Scenario, results: &Results) -> String {
         load if load.is_storm() => &STORM,
         _ => &COMMON,
     };
-    let mut table = format!("\n### {}\n\n{}", scenario.name, upper(scenario.about));
-    let _ = writeln!(
-        table,
-        " (`{}`, `loadgen {}`).\n",
+    let about = format!(
+        "{} (`{}`, `loadgen {}`).",
+        upper(scenario.about),
         scenario.mode.name(),
         scenario.load.arguments().join(" ")
     );
+    let mut table = format!("\n## {}\n\n{}\n", scenario.name, wrapped(&about));
     let _ = writeln!(
         table,
         "| server |{}",
@@ -114,23 +167,36 @@ pub(crate) fn summary(scenarios: &[Scenario], results: &Results) -> String {
         |name: &str| scenarios.iter().any(|s| results.of(s.name).iter().any(|(server, _)| *server == name));
     let servers: Vec<&str> = PEERS.iter().map(|peer| peer.name).filter(|name| seen(name)).collect();
     let mut table =
-        "\n### Summary\n\nCPU time of the server in us per operation, bytes of resident memory per idle \
-                     connection, or the p99 of the echo in us during a storm; in brackets the ratio to the first, and the spread of that ratio.\n\n| scenario |"
+        "\n## Summary\n\nCPU time of the server in us per operation, bytes of resident memory per idle connection, or the p99\nof the echo in us during a storm. In brackets: the ratio to the first, and the spread of that ratio.\n\n| scenario |"
             .to_string();
     servers.iter().for_each(|name| table.push_str(&format!(" {name} |")));
     let _ = writeln!(table, "\n|---|{}", "---:|".repeat(servers.len()));
     for scenario in scenarios {
-        let rows = results.of(scenario.name);
-        let Some((_, base)) = rows.first() else { continue };
+        if results.of(scenario.name).is_empty() {
+            continue;
+        }
         let _ = write!(table, "| {} |", scenario.name);
         for server in &servers {
-            let own = rows.iter().find(|(name, _)| name == server);
-            let cell = own.and_then(|(_, own)| summed_up(scenario, own, base)).unwrap_or_default();
-            let _ = write!(table, " {cell} |");
+            let _ = write!(table, " {} |", cost(scenario, server, results).unwrap_or_default());
         }
         table.push('\n');
     }
     table
+}
+
+/// Returns the cell of a server in a summary, or `None` if it was not measured.
+pub(crate) fn cost(scenario: &Scenario, server: &str, results: &Results) -> Option<String> {
+    let servers = results.of(scenario.name);
+    let (_, base) = servers.first()?;
+    servers.iter().find(|(name, _)| *name == server).and_then(|(_, own)| summed_up(scenario, own, base))
+}
+
+/// Returns the ratio of a server's CPU time to that of the first server.
+pub(crate) fn ratio(scenario: &Scenario, server: &str, results: &Results) -> Option<String> {
+    let servers = results.of(scenario.name);
+    let (_, base) = servers.first()?;
+    let (_, own) = servers.iter().find(|(name, _)| *name == server)?;
+    own.ratio(CPU, base).map(|ratio| format!("{ratio:.2}"))
 }
 
 /// Returns the compared value of a scenario, its ratio, and the spread of the ratios of single
@@ -183,7 +249,13 @@ pub(crate) fn thousands(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::thousands;
+    use super::{thousands, wrapped};
+
+    #[test]
+    fn lines_are_at_most_100_wide() {
+        let (word, text) = ("word".repeat(10), "word".repeat(10) + " " + &"word".repeat(10));
+        assert_eq!(wrapped(&format!("{text} {word}")), format!("{text}\n{word}\n"));
+    }
 
     #[test]
     fn digits_are_grouped_from_the_right() {

@@ -15,7 +15,8 @@ use std::{
 };
 
 pub(crate) struct Workshop {
-    here: PathBuf,
+    /// Folder of this package.
+    pub(crate) here: PathBuf,
     /// Directory for programs that are not Rust, and for the output of tools.
     pub(crate) shelf: PathBuf,
     pub(crate) loadgen: PathBuf,
@@ -28,6 +29,10 @@ pub(crate) struct Server {
     /// Program and first arguments.
     pub(crate) command: Vec<String>,
 }
+
+/// Versions of npm's packages.
+pub(crate) const WS: &str = "8.23.0";
+pub(crate) const BUN: &str = "1.4.4";
 
 /// Name of the generated configuration, in the directory for programs.
 const NGINX: &str = "nginx.conf";
@@ -184,13 +189,13 @@ impl Workshop {
     }
 
     fn node(&self) -> io::Result<Vec<String>> {
-        let package = self.npm("ws", "8.23.0")?;
+        let package = self.npm("ws", WS)?;
         quietly(Command::new("node").arg("--version"))?;
         Ok(vec!["node".to_string(), self.javascript("ws.js"), text(&package)])
     }
 
     fn bun(&self) -> io::Result<Vec<String>> {
-        let program = self.npm("@oven/bun-linux-x64", "1.4.4")?.join("bin/bun");
+        let program = self.npm("@oven/bun-linux-x64", BUN)?.join("bin/bun");
         quietly(Command::new(&program).arg("--version"))?;
         Ok(vec![text(&program), self.javascript("bun.js")])
     }
