@@ -6,7 +6,7 @@
 #
 # PyPI's source package of PySpark 4.2.1 contains the jars of Netty 4.2.13, with the library of its
 # epoll transport and BoringSSL. pip downloads it (450 MB, once), checks its hash, and runs its
-# setup.py. Only the jars of Netty are kept: 7 MB in the target directory. Needs Python's pip and tar.
+# setup.py. Only the jars of Netty are kept: 7 MB in the target directory. Needs pip and GNU tar.
 
 set -euo pipefail
 

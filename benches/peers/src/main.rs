@@ -20,9 +20,9 @@
 //! another. Measures one server after the other, round by round, so that temporary disturbances of
 //! the machine affect all of them. Prints Markdown to stdout and progress to stderr. Servers that
 //! are not installed are left out with a message. Writes `peers.csv`, `peers.md`, `peers.svg` and
-//! `versions.csv`. With `--count` it does not measure time. It counts the cost of an operation under valgrind and
-//! strace, which does not depend on the load of the machine, and writes `counts.csv`. Fails if a
-//! server lost, duplicated or changed a byte. Linux only.
+//! `versions.csv`. With `--count` it does not measure time. It counts the cost of an operation
+//! under valgrind and strace, which does not depend on the load of the machine, and writes
+//! `counts.csv`. Fails if a server lost, duplicated or changed a byte. Linux only.
 
 mod count;
 mod counts;

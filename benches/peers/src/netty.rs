@@ -15,7 +15,7 @@ const JVM: [&str; 5] =
 /// server uses TLS.
 ///
 /// # Errors
-/// If there is no folder of jars, or no compiler.
+/// If the folder of jars is not set, or the server cannot be compiled.
 pub(crate) fn command(here: &Path, shelf: &Path, tls: Option<&str>) -> io::Result<Vec<String>> {
     let folder = jars()?;
     eprintln!("peers: the version of Netty is {}", version()?);
@@ -40,7 +40,7 @@ fn jars() -> io::Result<String> {
 /// Returns the version of the jars, which is in the name of each.
 ///
 /// # Errors
-/// If there is no folder of jars.
+/// If the folder of jars is not set, or cannot be read.
 pub(crate) fn version() -> io::Result<String> {
     let folder = jars()?;
     for file in fs::read_dir(&folder)? {

@@ -74,6 +74,9 @@ impl Data {
         let servers: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
         let rows = lines.map(|line| self.row(line, &servers)).collect::<io::Result<Vec<Row>>>()?;
         let rows: Vec<&Row> = rows.iter().filter(|row| row.cells.iter().any(Option::is_some)).collect();
+        if rows.is_empty() {
+            return Ok(String::new());
+        }
         let seen: Vec<usize> =
             (0..servers.len()).filter(|n| rows.iter().any(|row| row.cells[*n].is_some())).collect();
         let labelled = rows.iter().any(|row| row.figure.is_some());
@@ -99,12 +102,13 @@ impl Data {
         let unknown = || io::Error::other(format!("{line:?} is not a figure and a scenario"));
         let (figure, name) = what.split_once(' ').ok_or_else(unknown)?;
         let scenario = SCENARIOS.iter().find(|scenario| scenario.name == name).ok_or_else(unknown)?;
-        let (cell, unit): (&dyn Fn(&str) -> Option<String>, _) = match figure {
+        let (cell, unit): (Cell<'_>, _) = match figure {
             "cost" => (&|server| tables::cost(scenario, server, &self.results), "CPU us per operation"),
             "ratio" => (
                 &|server| tables::ratio(scenario, server, &self.results),
                 "CPU per operation, raw epoll is 1",
             ),
+            "rate" => (&|server| tables::rate(scenario, server, &self.results), "operations per second"),
             "memory" => (&|server| tables::cost(scenario, server, &self.results), "bytes of memory"),
             "instructions" => (
                 &|server| self.counts.instructions(scenario, server),
@@ -120,6 +124,9 @@ impl Data {
         })
     }
 }
+
+/// Formats the figure of a server.
+type Cell<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 struct Row {
     label: String,
@@ -161,6 +168,12 @@ mod tests {
         let page = "<!-- peers: netty\nratio raw-64B-c1: one: two\n-->\n<!-- end of peers -->";
         let row = "| one: two | 2.50 | CPU per operation, raw epoll is 1 |\n";
         assert!(data().filled(page).unwrap().contains(row));
+    }
+
+    #[test]
+    fn a_table_without_data_is_empty() {
+        let page = "<!-- peers: netty\ncost churn\n-->\n<!-- end of peers -->";
+        assert_eq!(data().filled(page).unwrap(), page);
     }
 
     #[test]

@@ -199,6 +199,13 @@ pub(crate) fn ratio(scenario: &Scenario, server: &str, results: &Results) -> Opt
     own.ratio(CPU, base).map(|ratio| format!("{ratio:.2}"))
 }
 
+/// Returns the operations per second of a server.
+pub(crate) fn rate(scenario: &Scenario, server: &str, results: &Results) -> Option<String> {
+    let servers = results.of(scenario.name);
+    let (_, own) = servers.iter().find(|(name, _)| *name == server)?;
+    own.median("per_s").map(thousands)
+}
+
 /// Returns the compared value of a scenario, its ratio, and the spread of the ratios of single
 /// rounds. The first server gets only its value.
 fn summed_up(scenario: &Scenario, own: &Rounds<'_>, base: &Rounds<'_>) -> Option<String> {
