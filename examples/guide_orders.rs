@@ -11,7 +11,7 @@ use bytes::Bytes;
 use netwheel::{
     codec::Line,
     durable::{
-        Due, DurableTimers, Late, PostgresStore, Retry, Topic,
+        Due, DurableTimers, Late, PostgresStoreBuilder, Retry, Topic,
         postgres::{Client, Config, NoTls},
     },
     http::{Call, HttpClient, Request},
@@ -139,8 +139,8 @@ fn main() -> Result {
     let http = HttpClient::new().host(&webhook);
     let webhook =
         ClientBootstrap::new(&group).pipeline(move |_| http.calls(64 * 1024)).pool().build(&*webhook)?;
-    let retry = Retry::backoff(10).first(Duration::from_millis(500));
-    let timers = DurableTimers::on(PostgresStore::with_config(config.clone()).open()?)
+    let retry = Retry::backoff(10).initial(Duration::from_millis(500));
+    let timers = DurableTimers::builder(PostgresStoreBuilder::from_config(config.clone()).open()?)
         .topic(Topic::new("unpaid", Late::RunOnce, retry, remind_unpaid(webhook)))
         .start(&group)?;
     let shop = Arc::new(Shop { config, idle: Mutex::default(), timers: timers.clone(), time_to_pay });

@@ -9,7 +9,7 @@
 use bytes::Bytes;
 use netwheel::{
     codec::Line,
-    durable::{Due, DurableTimers, Late, Retry, TimerId, Topic},
+    durable::{Due, DurableTimers, Late, Retry, SqliteStore, TimerId, Topic},
     prelude::*,
     shutdown::ShutdownOptions,
 };
@@ -39,8 +39,8 @@ fn open(path: &str, group: &EventLoopGroup, clients: &ChannelGroup<Bytes>) -> Re
         drop(readers.broadcast("good morning".into()));
         due.done();
     };
-    let patient = Retry::backoff(1000).first(Duration::from_millis(500)).longest(Duration::from_secs(60));
-    let timers = DurableTimers::open(path)?
+    let patient = Retry::backoff(1000).initial(Duration::from_millis(500)).max_delay(Duration::from_secs(60));
+    let timers = DurableTimers::builder(SqliteStore::open(path)?)
         .topic(Topic::new("remind", Late::RunOnce, patient, remind))
         .topic(Topic::new("morning", Late::Skip, Retry::never(), greet))
         .start(group)?;

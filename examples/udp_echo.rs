@@ -94,7 +94,7 @@ impl DatagramHandler for Echo {
         }
         // If sending fails later, `error` is called and the server continues with the next
         // datagram.
-        ctx.send_to(datagram, from)?;
+        ctx.write_to(datagram, from)?;
         Ok(())
     }
 

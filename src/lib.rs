@@ -135,7 +135,30 @@ pub mod event_source {
     pub use crate::event_loop::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
 }
 
-pub use channel::filter;
+/// Byte filters: transformations between a channel's socket and its codec.
+///
+/// A [`Filter`](filter::Filter) sees the bytes of the wire below it, and the plaintext above it. It
+/// does no I/O: it is given received bytes, and the bytes that it produces are sent. TLS
+/// (`ServerBootstrap::tls`) and the PROXY protocol are filters. Filters belong to the channel, so
+/// they survive a replaced pipeline. [`ServerBootstrap::filter`](crate::ServerBootstrap::filter)
+/// and [`ClientBootstrap::filter`](crate::ClientBootstrap::filter) add one to each connection;
+/// several filters stack, the first one next to the socket.
+///
+/// # What the channel does
+/// - Nothing of the program is called before every filter is established: the pipeline is made
+///   then, and `active` is called. A handshake that fails, or takes longer than
+///   `handshake_timeout`, closes the channel. A client's `connect` fails with its cause.
+/// - Outbound messages stay plaintext until they are flushed. Limits, water marks, and what a slow
+///   peer's channel drops, count plaintext. At most 64 KiB of sealed bytes wait for the socket.
+///   [`write_tracked`](crate::Channel::write_tracked) completes when the kernel has taken the
+///   sealed bytes.
+/// - Idle times, traffic limits and byte counters measure the wire. Bytes that are kept for filters
+///   have the limit `max_inbound`, but not less than 80 KiB.
+/// - After an error nothing is opened any more. What the filter has sent (an alert) is written, and
+///   then the channel fails.
+pub mod filter {
+    pub use crate::channel::filter::{Filter, FilterContext, FilterState, FilterWaker};
+}
 
 /// Addresses, and options of sockets and listeners.
 pub mod net {

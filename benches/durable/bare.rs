@@ -32,14 +32,7 @@ pub(crate) fn far() -> Duration {
 /// Returns the start of a timer.
 pub(crate) fn start(due: i64) -> Change {
     let payload = format!("\"{TEXT}\"").into_bytes();
-    Change::Start(NewTimer {
-        topic: 0,
-        due,
-        idempotency_key: None,
-        schedule: None,
-        payload,
-        replaces_payload: false,
-    })
+    Change::Start(NewTimer::new(0, due, payload))
 }
 
 pub(crate) struct Bare(Box<dyn TimerStore>);

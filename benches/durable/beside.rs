@@ -8,7 +8,7 @@ use crate::{
 use hdrhistogram::Histogram;
 use netwheel::{
     Completion, Error, EventLoopGroup, Result,
-    durable::{Due, DurableTimers, Late, Retry, TimerId, Topic},
+    durable::{Due, DurableTimers, Late, Retry, SqliteStore, TimerId, Topic},
 };
 use std::{
     path::Path,
@@ -49,7 +49,7 @@ fn prepare(settings: &Settings, path: &Path, count: usize, slow: usize) -> Resul
     let group = EventLoopGroup::builder().threads(1).build()?;
     let unused = |name: &str| Topic::new(name, Late::RunOnce, Retry::never(), |due: Due<String>| due.done());
     let timers =
-        DurableTimers::open(path)?.topic(unused("slow")).topic(unused("fast")).paused().start(&group)?;
+        DurableTimers::builder(SqliteStore::open(path)?).topic(unused("slow")).topic(unused("fast")).paused().start(&group)?;
     let wait =
         |starts: &mut Vec<Completion<TimerId>>| starts.drain(..).try_for_each(|start| start.wait().map(drop));
     let mut starts = Vec::new();
@@ -88,7 +88,7 @@ fn run(path: &Path, count: usize, first: i64) -> Result<(Histogram<u64>, u64)> {
         answered
     });
     let (sender, fired) = channel();
-    let timers = DurableTimers::open(path)?
+    let timers = DurableTimers::builder(SqliteStore::open(path)?)
         .topic(slow(answers).concurrency(CONCURRENCY))
         .topic(Topic::new("fast", Late::RunOnce, Retry::never(), move |due: Due<String>| {
             let late = SystemTime::now().duration_since(due.scheduled()).unwrap_or_default();

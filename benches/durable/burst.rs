@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use netwheel::{
     Error, EventLoopGroup, Result,
     diagnostics::Watchdog,
-    durable::{Due, DurableTimers, Late, Retry, Topic},
+    durable::{Due, DurableTimers, Late, Retry, SqliteStore, Topic},
 };
 use std::{
     path::Path,
@@ -49,7 +49,7 @@ pub(crate) fn play(path: &Path, count: usize) -> Result {
         let _ = sender.send((due.scheduled(), due.id(), SystemTime::now()));
         due.done();
     };
-    let timers = DurableTimers::open(path)?
+    let timers = DurableTimers::builder(SqliteStore::open(path)?)
         .topic(Topic::new(TOPIC, Late::RunOnce, Retry::never(), handler))
         .start(&group)?;
     let lag = TaskLag::watch(group.next())?;

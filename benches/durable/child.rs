@@ -4,7 +4,7 @@ use crate::{TEXT, TOPIC, bare::far, burst, figures::say, reopen};
 use clap::Subcommand;
 use netwheel::{
     Error, EventLoopGroup, Result,
-    durable::{Due, DurableTimers, Late, Retry, Topic},
+    durable::{Due, DurableTimers, Late, Retry, SqliteStore, Topic},
 };
 use std::{
     collections::BTreeMap,
@@ -51,7 +51,7 @@ fn traffic(path: &Path) -> Result {
     let mut fired = Vec::new();
     // Runs that do not end are fired again by the next process.
     let handler = move |due: Due<String>| fired.push(due);
-    let timers = DurableTimers::open(path)?
+    let timers = DurableTimers::builder(SqliteStore::open(path)?)
         .topic(Topic::new(TOPIC, Late::RunOnce, Retry::never(), handler))
         .start(&group)?;
     let (sender, stored) = channel();

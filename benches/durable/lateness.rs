@@ -8,7 +8,7 @@ use crate::{
 };
 use netwheel::{
     Error, EventLoopGroup, Result,
-    durable::{Due, DurableTimers, Late, Retry, Topic},
+    durable::{Due, DurableTimers, Late, Retry, SqliteStore, Topic},
 };
 use std::{
     sync::mpsc::channel,
@@ -52,7 +52,7 @@ pub(crate) fn measure(settings: &Settings, place: &Place, report: &mut Report) -
         let _ = sender.send(late);
         due.done();
     };
-    let timers = DurableTimers::open(&path)?
+    let timers = DurableTimers::builder(SqliteStore::open(&path)?)
         .topic(Topic::new(TOPIC, Late::RunOnce, Retry::never(), handler))
         .start(&group)?;
     let mut times = histogram();

@@ -6,7 +6,7 @@ use crate::{
     report::{Panel, Report, cells, histogram, line, micros, ms_at},
     starts::start,
 };
-use netwheel::{EventLoopGroup, Result, durable::DurableTimers};
+use netwheel::{EventLoopGroup, Result, durable::{DurableTimers, SqliteStore};
 use std::{
     thread,
     time::{Duration, Instant},
@@ -15,14 +15,14 @@ use std::{
 /// The pause between two measurements, in which every thread goes to sleep.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The default of `commit_within`.
+/// The default of `max_commit_delay`.
 const WITHIN: Duration = Duration::from_millis(2);
 
 pub(crate) fn measure(settings: &Settings, place: &Place, report: &mut Report) -> Result {
     let group = EventLoopGroup::builder().threads(1).build()?;
     let timers = [
-        start(DurableTimers::open(place.file("lone-0.db"))?.commit_within(Duration::ZERO), &group)?,
-        start(DurableTimers::open(place.file("lone-2.db"))?.commit_within(WITHIN), &group)?,
+        start(DurableTimers::builder(SqliteStore::open(place.file("lone-0.db"))?).max_commit_delay(Duration::ZERO), &group)?,
+        start(DurableTimers::builder(SqliteStore::open(place.file("lone-2.db"))?).max_commit_delay(WITHIN), &group)?,
     ];
     let mut store = Bare::open(&place.file("lone-bare.db"))?;
     let mut commits = histogram();
@@ -48,7 +48,7 @@ pub(crate) fn measure(settings: &Settings, place: &Place, report: &mut Report) -
     report.add_times("lone", "commit", &commits);
     let mut lines = vec![("commit of the bare store".to_owned(), line(&commits))];
     for (within, times) in [Duration::ZERO, WITHIN].into_iter().zip(&starts) {
-        let name = format!("start, commit_within {} ms", within.as_millis());
+        let name = format!("start, max_commit_delay {} ms", within.as_millis());
         let in_commits = |percentile| ms_at(times, percentile) / ms_at(&commits, percentile);
         println!("| {name} | {} | {:.2}, {:.2} |", cells(times), in_commits(50.0), in_commits(99.0));
         report.add_times("lone", &name.replace(',', ""), times);

@@ -51,7 +51,7 @@ impl<'a> Schema<'a> {
     }
 
     fn store(&self) -> Result<PostgresStore> {
-        PostgresStore::builder(self.config)?.schema(&self.name).open()
+        PostgresStore::builder(self.config).schema(&self.name).open()
     }
 
     fn client(&self) -> Result<Client> {
@@ -80,7 +80,7 @@ pub(crate) fn measure(settings: &Settings, config: &str, report: &mut Report) ->
 fn starts(settings: &Settings, config: &str, report: &mut Report) -> Result {
     let (schema, bare) = (Schema::new(config, "starts"), Schema::new(config, "bare"));
     let group = EventLoopGroup::builder().threads(1).build()?;
-    let timers = start(DurableTimers::on(schema.store()?), &group)?;
+    let timers = start(DurableTimers::builder(schema.store()?), &group)?;
     let mut store = Bare::on(bare.store()?)?;
     compare("postgres", settings, &timers, &mut store, report)?;
     timers.close().wait()
@@ -104,7 +104,7 @@ fn burst(settings: &Settings, config: &str) -> Result {
         };
         let group = EventLoopGroup::builder().threads(1).build()?;
         let topic = Topic::new(TOPIC, Late::RunOnce, Retry::never(), handler);
-        let timers = DurableTimers::on(schema.store()?).topic(topic).start(&group)?;
+        let timers = DurableTimers::builder(schema.store()?).topic(topic).start(&group)?;
         let mut begun = None;
         for _ in 0..settings.burst {
             fired.recv_timeout(PATIENCE).map_err(|_| Error::other("too few timers fired"))?;
@@ -150,7 +150,7 @@ fn size(settings: &Settings, config: &str) -> Result {
         let store = schema.store()?;
         opens.push(begun.elapsed().as_secs_f64() * 1000.0);
         let topic = Topic::new(TOPIC, Late::RunOnce, Retry::never(), handler);
-        let timers = DurableTimers::on(store).topic(topic).start(&group)?;
+        let timers = DurableTimers::builder(store).topic(topic).start(&group)?;
         let first = fired.recv_timeout(PATIENCE).map_err(|_| Error::other("no timer fired"))?;
         fires.push((first - begun).as_secs_f64() * 1000.0);
         timers.close().wait()?;

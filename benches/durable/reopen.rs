@@ -6,7 +6,7 @@ use crate::{
 };
 use netwheel::{
     Error, EventLoopGroup, Result,
-    durable::{Due, DurableTimers, Late, Retry, Topic},
+    durable::{Due, DurableTimers, Late, Retry, SqliteStore, Topic},
 };
 use std::{
     path::Path,
@@ -26,7 +26,7 @@ pub(crate) fn play(path: &Path, settle: Duration, is_due: bool) -> Result {
         due.done();
     };
     let begun = Instant::now();
-    let builder = DurableTimers::open(path)?;
+    let builder = DurableTimers::builder(SqliteStore::open(path)?);
     say("open_ms", begun.elapsed().as_secs_f64() * 1000.0);
     let timers = builder.topic(Topic::new(TOPIC, Late::RunOnce, Retry::never(), handler)).start(&group)?;
     if is_due {

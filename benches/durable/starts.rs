@@ -7,7 +7,7 @@ use crate::{
 };
 use netwheel::{
     EventLoopGroup, Result,
-    durable::{Due, DurableTimers, DurableTimersBuilder, Late, Retry, Topic},
+    durable::{Due, DurableTimers, DurableTimersBuilder, Late, Retry, SqliteStore, Topic},
 };
 use std::{
     sync::mpsc::{Sender, channel},
@@ -79,7 +79,7 @@ fn run(timers: &DurableTimers, starters: usize, time: Duration, work: &mut Work)
 
 pub(crate) fn measure(settings: &Settings, place: &Place, report: &mut Report) -> Result {
     let group = EventLoopGroup::builder().threads(1).build()?;
-    let timers = start(DurableTimers::open(place.file("starts.db"))?, &group)?;
+    let timers = start(DurableTimers::builder(SqliteStore::open(place.file("starts.db"))?), &group)?;
     let mut store = Bare::open(&place.file("starts-bare.db"))?;
     let lines = compare("starts", settings, &timers, &mut store, report)?;
     report.panels.push(Panel {

@@ -25,13 +25,13 @@ pub(crate) fn open(name: &str, schema: &str, creates: bool) -> Result<DurableTim
         StoreError::NotAStore => Error::other(format!("{name} is not a store of timers")),
         error => Error::other(format!("cannot open {name}: {error}")),
     })?;
-    Ok(DurableTimers::on(store))
+    Ok(DurableTimers::builder(store))
 }
 
 /// Connects to a server, without TLS. Its other nodes can stay running.
 #[cfg(feature = "postgres-019")]
 fn server(url: &str, schema: &str, creates: bool) -> Result<DurableTimersBuilder> {
-    let builder = PostgresStore::builder(url)?.schema(schema).node("operator");
+    let builder = PostgresStore::builder(url).schema(schema).node("operator");
     let is_missing = || {
         let mut client = url.parse::<Config>()?.connect(NoTls)?;
         client.query("SELECT FROM pg_namespace WHERE nspname = $1", &[&schema]).map(|found| found.is_empty())
@@ -39,7 +39,7 @@ fn server(url: &str, schema: &str, creates: bool) -> Result<DurableTimersBuilder
     if !creates && is_missing().map_err(Error::other)? {
         return Err(Error::other(format!("there is no schema {schema}")));
     }
-    Ok(DurableTimers::on(builder.open()?))
+    Ok(DurableTimers::builder(builder.open()?))
 }
 
 #[cfg(not(feature = "postgres-019"))]

@@ -41,7 +41,7 @@ use std::{
 /// # struct Echo;
 /// # impl DatagramHandler for Echo {
 /// #     fn read(&mut self, ctx: &mut DatagramContext<'_, Self>, datagram: Bytes, from: SocketAddr) -> Result {
-/// #         Ok(ctx.send_to(datagram, from)?)
+/// #         Ok(ctx.write_to(datagram, from)?)
 /// #     }
 /// # }
 /// # fn main() -> Result {
@@ -50,7 +50,7 @@ use std::{
 ///     .udp_options(UdpOptions::new().receive_buffer(1 << 20))
 ///     .handler(|| Echo)
 ///     .bind("0.0.0.0:7000")?;
-/// channel.send_to("hello", "192.0.2.1:7000".parse().unwrap())?;
+/// channel.write_to("hello", "192.0.2.1:7000".parse().unwrap())?;
 /// channel.closed().wait()
 /// # }
 /// ```

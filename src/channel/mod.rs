@@ -19,7 +19,7 @@ pub(crate) mod driver;
 mod event;
 mod exchanges;
 mod extras;
-pub mod filter;
+pub(crate) mod filter;
 pub(crate) mod group;
 pub(crate) mod handle;
 mod input_guard;
@@ -31,7 +31,7 @@ pub(crate) mod timers;
 mod undecoded;
 pub(crate) mod watch;
 
-pub use self::core::{AnyPipeline, links::IntoPipeline};
+pub(crate) use self::core::{AnyPipeline, links::IntoPipeline};
 pub(crate) use self::core::{
     ChannelCore, ChannelState, ErasedPipeline, IoTime, LoopServices, Pending, PipelineSettings, Readiness,
     links::{DecodePass, Establish, MAX_EXTRA_MESSAGES, Pipeline, Push},

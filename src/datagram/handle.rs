@@ -53,35 +53,49 @@ impl DatagramChannel {
     /// Hands the datagram back with [`Error::Closed`] if the channel is closed. Hands it back with
     /// [`Error::Full`] if `max_outbound` bytes are pending, including datagrams in the loop's
     /// queue, or if that queue is full.
-    pub fn send_to(&self, datagram: impl Into<Bytes>, to: SocketAddr) -> Result<(), SendError<Bytes>> {
+    pub fn write_to(&self, datagram: impl Into<Bytes>, to: SocketAddr) -> Result<(), SendError<Bytes>> {
         self.deliver(datagram.into(), Some(to), None)
     }
 
     /// Sends a datagram to the peer of a connected channel. Otherwise like
-    /// [`send_to`](DatagramChannel::send_to). If there is no peer, [`Error::NotConnected`] is
+    /// [`write_to`](DatagramChannel::write_to). If there is no peer, [`Error::NotConnected`] is
     /// reported to the handler's `error`.
     ///
     /// # Errors
-    /// Like [`send_to`](DatagramChannel::send_to).
-    pub fn send(&self, datagram: impl Into<Bytes>) -> Result<(), SendError<Bytes>> {
+    /// Like [`write_to`](DatagramChannel::write_to).
+    pub fn write(&self, datagram: impl Into<Bytes>) -> Result<(), SendError<Bytes>> {
         self.deliver(datagram.into(), None, None)
     }
 
-    /// Sends a datagram, and returns a completion that completes when the kernel has accepted it,
-    /// or fails. Such a failure is not reported to the handler's `error`.
-    ///
-    /// Sends to `to` like [`send_to`](DatagramChannel::send_to), or to the channel's peer like
-    /// [`send`](DatagramChannel::send) if `to` is `None`.
+    /// Sends a datagram to `to`, and returns a completion that completes when the kernel has
+    /// accepted it, or fails. Such a failure is not reported to the handler's `error`.
     ///
     /// # Errors
-    /// Like [`send_to`](DatagramChannel::send_to).
-    pub fn send_notify(
+    /// Like [`write_to`](DatagramChannel::write_to).
+    pub fn write_tracked_to(
         &self,
         datagram: impl Into<Bytes>,
+        to: SocketAddr,
+    ) -> Result<Completion, SendError<Bytes>> {
+        self.deliver_tracked(datagram.into(), Some(to))
+    }
+
+    /// Sends a datagram to the peer of a connected channel, and returns a completion like
+    /// [`write_tracked_to`](DatagramChannel::write_tracked_to).
+    ///
+    /// # Errors
+    /// Like [`write_to`](DatagramChannel::write_to).
+    pub fn write_tracked(&self, datagram: impl Into<Bytes>) -> Result<Completion, SendError<Bytes>> {
+        self.deliver_tracked(datagram.into(), None)
+    }
+
+    fn deliver_tracked(
+        &self,
+        datagram: Bytes,
         to: Option<SocketAddr>,
     ) -> Result<Completion, SendError<Bytes>> {
         let (completer, completion) = completion(Some(self.shared.event_loop.id));
-        self.deliver(datagram.into(), to, Some(completer))?;
+        self.deliver(datagram, to, Some(completer))?;
         Ok(completion)
     }
 

@@ -1,20 +1,20 @@
-//! `TimerId`: the number of a stored timer.
+//! `TimerId`: the id of a stored timer.
 
 use std::fmt;
 
-/// The number of a stored timer. The store assigns it and never uses it again.
+/// The id of a stored timer. The store assigns it and never uses it again.
 ///
 /// A periodic timer keeps its id from run to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TimerId(i64);
 
 impl TimerId {
-    /// Creates an id from the number of [`TimerId::get`], for programs that keep ids themselves.
+    /// Creates an id from the integer of [`TimerId::get`], for programs that keep ids themselves.
     pub const fn new(id: i64) -> Self {
         TimerId(id)
     }
 
-    /// Returns the number.
+    /// Returns the id as an integer.
     pub const fn get(self) -> i64 {
         self.0
     }

@@ -15,7 +15,7 @@ pub(super) struct Metrics {
     pub(super) fired: Counter,
     pub(super) ended: Counter,
     pub(super) retried: Counter,
-    pub(super) buried: Counter,
+    pub(super) dead_lettered: Counter,
     pub(super) failed_at_most_once: Counter,
     pub(super) timed_out: Counter,
     pub(super) interrupted: Counter,
@@ -70,7 +70,7 @@ pub struct DurableMetrics {
     /// Failed attempts that will be repeated.
     pub retried: u64,
     /// Runs that became dead letters.
-    pub buried: u64,
+    pub dead_lettered: u64,
     /// Failed runs of topics that run [at most once](super::Delivery::AtMostOnce): they are neither
     /// repeated nor kept.
     pub failed_at_most_once: u64,
@@ -129,7 +129,7 @@ impl Metrics {
             fired: self.fired.read(),
             ended: self.ended.read(),
             retried: self.retried.read(),
-            buried: self.buried.read(),
+            dead_lettered: self.dead_lettered.read(),
             failed_at_most_once: self.failed_at_most_once.read(),
             timed_out: self.timed_out.read(),
             interrupted: self.interrupted.read(),
@@ -170,7 +170,7 @@ impl DurableMetrics {
             fired,
             ended,
             retried,
-            buried,
+            dead_lettered,
             failed_at_most_once,
             timed_out,
             interrupted,
@@ -220,8 +220,8 @@ impl DurableMetrics {
             .family("durable_ended"),
             Metric::new("retried", "Failed attempts that will be repeated.", Value::Counter(*retried))
                 .family("durable_retried"),
-            Metric::new("buried", "Runs that became dead letters.", Value::Counter(*buried))
-                .family("durable_buried"),
+            Metric::new("dead_lettered", "Runs that became dead letters.", Value::Counter(*dead_lettered))
+                .family("durable_dead_lettered"),
             Metric::new(
                 "failed_at_most_once",
                 "Failed runs of topics that run at most once.",

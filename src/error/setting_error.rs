@@ -16,7 +16,7 @@ struct Details {
 }
 
 impl SettingError {
-    pub(super) fn new(setting: &'static str, value: String, allowed: &'static str) -> Self {
+    pub(crate) fn new(setting: &'static str, value: String, allowed: &'static str) -> Self {
         SettingError(Arc::new(Details { setting, value, allowed }))
     }
 

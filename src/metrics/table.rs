@@ -42,7 +42,7 @@ metrics! {
     /// submission.
     wakes_failed: counter, help "Wakeups that failed because writes to the waker failed.";
     /// Polls that were ended by the waker although there was no work.
-    wakes_in_vain: counter;
+    spurious_wakes: counter;
     /// Number of times that the poll was rebuilt.
     rebuilds: counter;
     /// Sockets that a rebuild moved to the new poll.

@@ -14,7 +14,7 @@ use bytes::Bytes;
 /// never called with an empty `input`; only [`decode_last`](Codec::decode_last) is.
 ///
 /// A codec has no access to its channel. A protocol that must stop decoding for a while adds a
-/// stage that calls [`pause_reads`](super::StageContext::pause_reads): for example an HTTP/1.1
+/// stage that calls [`pause_reading`](super::StageContext::pause_reading): for example an HTTP/1.1
 /// stage that passes one request on, and resumes when its response has been written. While reading
 /// is paused, `decode` is not called, and undecoded bytes stay in the channel.
 ///

@@ -124,7 +124,7 @@ mod spawned;
 pub(crate) mod stage;
 
 pub(crate) use crate::channel::Pipeline;
-pub use crate::channel::{AnyPipeline, IntoPipeline};
+pub use crate::channel::core::{AnyPipeline, links::IntoPipeline};
 pub use builder::PipelineBuilder;
 pub(crate) use codec::Codec;
 pub use handler::AnyHandler;

@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// On whose behalf a proxy has connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ProxyCommand {
     /// On its own, for example for a health check. The real addresses apply.
     Local,
@@ -19,6 +20,7 @@ pub enum ProxyCommand {
 
 /// The transport between a client and the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ProxyTransport {
     /// Unknown.
     Unspecified,

@@ -47,15 +47,19 @@ pub struct ProxyProtocol {
 
 impl ProxyProtocol {
     /// # Errors
-    /// [`Error::Setting`](crate::Error::Setting) if nobody is trusted.
+    /// [`Error::Setting`](crate::Error::Setting) if no peer is trusted, or for `max_len`.
     pub(crate) fn check(&self) -> Result {
         if self.trusted.is_empty() && !self.trusts_unix {
             return Err(Error::setting("trust", "empty", "one network or more"));
         }
+        if !(52..=ProxyHeader::MAX_LEN).contains(&self.max_len) {
+            return Err(Error::setting("max_len", self.max_len, "52 to 65551"));
+        }
         Ok(())
     }
 
-    /// Closes connections from outside of the trusted networks. None is trusted yet.
+    /// Requires a header and rejects peers outside the trusted networks. Add networks with
+    /// [`trust`](Self::trust).
     pub fn required() -> Self {
         ProxyProtocol {
             required: true,
@@ -66,8 +70,8 @@ impl ProxyProtocol {
         }
     }
 
-    /// Treats connections from outside of the trusted networks as direct. No network is trusted
-    /// yet.
+    /// Requires a header from peers in the trusted networks, and treats other connections as
+    /// direct. Add networks with [`trust`](Self::trust).
     pub fn optional() -> Self {
         ProxyProtocol { required: false, ..Self::required() }
     }
@@ -96,19 +100,14 @@ impl ProxyProtocol {
         self
     }
 
-    /// Sets the limit of a header of version 2, in bytes. The default is
-    /// [`ProxyHeader::DEFAULT_MAX_LEN`]. Version 1 has a limit of 107.
+    /// Sets the limit of a header of version 2, in bytes: from 52, the length of a header of IPv6,
+    /// to [`ProxyHeader::MAX_LEN`]. The default is [`ProxyHeader::DEFAULT_MAX_LEN`]. Version 1 has
+    /// a limit of 107.
     ///
-    /// # Errors
-    ///
-    /// Fails if `max_len` is less than 52, the length of a header of IPv6, or more than
-    /// [`ProxyHeader::MAX_LEN`].
-    pub fn max_len(mut self, max_len: usize) -> Result<Self> {
-        if !(52..=ProxyHeader::MAX_LEN).contains(&max_len) {
-            return Err(Error::setting("max_len", max_len, "52 to 65551"));
-        }
+    /// `bind` of a server refuses other values.
+    pub fn max_len(mut self, max_len: usize) -> Self {
         self.max_len = max_len;
-        Ok(self)
+        self
     }
 
     /// Returns whether a connection from this address begins with a header. `None` is the address

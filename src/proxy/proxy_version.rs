@@ -4,6 +4,7 @@ use std::fmt;
 
 /// A version of the PROXY protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ProxyVersion {
     /// A line of text.
     V1,

@@ -22,15 +22,15 @@ const MISSES: u32 = 2;
 ///
 /// After each `interval` without outgoing bytes, it sends the message that `ping` returns. A ping
 /// without an answer within the next interval is a miss. After more than
-/// [`misses`](Heartbeat::misses) in a row the peer is dead: the handler's
+/// [`max_misses`](Heartbeat::max_misses) in a row the peer is dead: the handler's
 /// [`error`](crate::Handler::error) receives [`Error::TimedOut`], and the channel closes
 /// immediately. Every incoming byte counts as an answer, unless [`answer`](Heartbeat::answer)
 /// selects the messages that count.
 ///
 /// A program that writes all the time sends no pings. While bytes are pending because the peer does
 /// not read, no pings are added. The peer is then dead if nothing is read and the kernel takes no
-/// byte for `(misses + 1) × interval`. All times are late by at most one tick of the loop's wheel
-/// (100 ms by default) plus the loop's lag.
+/// byte for `(max_misses + 1) × interval`. All times are late by at most one tick of the loop's
+/// wheel (100 ms by default) plus the loop's lag.
 ///
 /// The other end answers pings in its handler, or sends something by itself with
 /// [`IdleTimeouts`](crate::IdleTimeouts). [`interval_for`](Heartbeat::interval_for) recommends an
@@ -47,7 +47,7 @@ const MISSES: u32 = 2;
 ///
 /// let heartbeat = Heartbeat::new(Duration::from_secs(30), || bytes::Bytes::from_static(b"PING"))
 ///     .answer(|line: &bytes::Bytes| line == "PONG")
-///     .misses(2);
+///     .max_misses(2);
 /// let pipeline = Pipeline::codec(Line::new()).stage(heartbeat).handler(Chat);
 /// ```
 pub struct Heartbeat<In, Out, F> {
@@ -88,7 +88,7 @@ impl<In, Out, F: FnMut() -> Out> Heartbeat<In, Out, F> {
 
     /// Sets the number of pings in a row that the peer may miss. The default is 2. With 0 the peer
     /// must answer the first ping within one interval.
-    pub fn misses(mut self, misses: u32) -> Self {
+    pub fn max_misses(mut self, misses: u32) -> Self {
         self.settings.misses = misses;
         self
     }

@@ -45,7 +45,7 @@ pub use hashed_wheel_timer::{HashedWheelTimer, HashedWheelTimerBuilder, Timeout}
 #[doc(hidden)]
 pub use {
     entries::WheelKey,
-    queue::{Due, QueueKey, ScheduledQueue},
+    queue::{DueEntry, QueueKey, ScheduledQueue},
     wheel::Wheel,
     wheel_builder::WheelBuilder,
 };

@@ -58,7 +58,7 @@ pub struct QueueKey {
 /// An entry that was due and has left the queue.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Due<T> {
+pub struct DueEntry<T> {
     /// The key of the entry, which no longer matches anything.
     pub key: QueueKey,
     /// The deadline of the entry, in nanoseconds.
@@ -105,7 +105,7 @@ impl<T> ScheduledQueue<T> {
     /// Reinserts an entry with another deadline and the same sequence id, in O(log n).
     ///
     /// A periodic task thus keeps its rank among tasks of equal deadline. The entry gets a new key.
-    pub fn reinsert(&mut self, due: Due<T>, deadline: u64) -> QueueKey {
+    pub fn reinsert(&mut self, due: DueEntry<T>, deadline: u64) -> QueueKey {
         self.push(deadline, due.sequence, due.value)
     }
 
@@ -133,7 +133,7 @@ impl<T> ScheduledQueue<T> {
     }
 
     /// Removes the first entry whose deadline is not after `now`, in O(log n).
-    pub fn pop_due(&mut self, now: u64) -> Option<Due<T>> {
+    pub fn pop_due(&mut self, now: u64) -> Option<DueEntry<T>> {
         if self.next_deadline()? > now {
             return None;
         }
@@ -141,7 +141,7 @@ impl<T> ScheduledQueue<T> {
     }
 
     /// Like [`ScheduledQueue::pop_due`], but ignores an entry inserted at `mark` or later.
-    pub(crate) fn pop_due_before(&mut self, now: u64, mark: u64) -> Option<Due<T>> {
+    pub(crate) fn pop_due_before(&mut self, now: u64, mark: u64) -> Option<DueEntry<T>> {
         let first = self.heap.first()?;
         (first.deadline <= now && first.sequence < mark).then(|| self.remove(0)).flatten()
     }
@@ -235,7 +235,7 @@ impl<T> ScheduledQueue<T> {
         count as u32
     }
 
-    fn remove(&mut self, position: usize) -> Option<Due<T>> {
+    fn remove(&mut self, position: usize) -> Option<DueEntry<T>> {
         let item = self.heap.swap_remove(position);
         if position < self.heap.len() {
             self.restore(position);
@@ -244,7 +244,7 @@ impl<T> ScheduledQueue<T> {
         let key = QueueKey { index: item.index, generation: node.generation };
         node.generation = node.generation.wrapping_add(1);
         node.position = self.free.replace(item.index).unwrap_or(NOWHERE);
-        Some(Due { key, deadline: item.deadline, value: node.value.take()?, sequence: item.sequence })
+        Some(DueEntry { key, deadline: item.deadline, value: node.value.take()?, sequence: item.sequence })
     }
 
     /// Restores the heap order for the item at `position`, which may have to move up or down.

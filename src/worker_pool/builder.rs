@@ -11,7 +11,7 @@ use std::time::Duration;
 /// | `threads` | 4 | 1 to 1024 |
 /// | `max_pending` | 1024 work items that wait for a thread | 1 or more |
 /// | `name` | "netwheel-worker"; threads are named name-0, name-1, … | |
-/// | `keep_alive` | 10 s without work, then a thread ends | more than 0 |
+/// | `idle_timeout` | 10 s without work, then a thread ends | more than 0 |
 /// | `niceness` | that of the thread that starts a worker thread | 0 to 19 |
 #[derive(Debug, Clone)]
 #[must_use]
@@ -19,7 +19,7 @@ pub struct WorkerPoolBuilder {
     pub(super) threads: usize,
     pub(super) max_pending: usize,
     pub(super) name: String,
-    pub(super) keep_alive: Duration,
+    pub(super) idle_timeout: Duration,
     pub(super) niceness: Option<u8>,
 }
 
@@ -29,7 +29,7 @@ impl WorkerPoolBuilder {
             threads: 4,
             max_pending: 1024,
             name: "netwheel-worker".to_owned(),
-            keep_alive: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(10),
             niceness: None,
         }
     }
@@ -53,8 +53,8 @@ impl WorkerPoolBuilder {
     }
 
     /// Sets how long an idle thread waits for work before it ends.
-    pub fn keep_alive(mut self, time: Duration) -> Self {
-        self.keep_alive = time;
+    pub fn idle_timeout(mut self, time: Duration) -> Self {
+        self.idle_timeout = time;
         self
     }
 
@@ -82,8 +82,8 @@ impl WorkerPoolBuilder {
         if self.max_pending == 0 {
             return Err(Error::setting("max_pending", self.max_pending, "1 work item or more"));
         }
-        if self.keep_alive.is_zero() {
-            return Err(Error::setting("keep_alive", "0", "more than zero"));
+        if self.idle_timeout.is_zero() {
+            return Err(Error::setting("idle_timeout", "0", "more than zero"));
         }
         if let Some(niceness) = self.niceness.filter(|niceness| *niceness > 19) {
             return Err(Error::setting("niceness", niceness, "0 to 19"));

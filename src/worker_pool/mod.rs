@@ -325,7 +325,7 @@ impl Pool {
     }
 
     /// Runs work on the current thread until the pool is closed or the thread has been idle for
-    /// `keep_alive`.
+    /// `idle_timeout`.
     #[allow(clippy::disallowed_methods, reason = "how long an idle thread is kept is real time")]
     fn work(&self) {
         self.cores.allow_this_thread();
@@ -347,7 +347,7 @@ impl Pool {
                 break;
             }
             let timed_out;
-            (state, timed_out) = self.changed.wait(&self.state, state, Some(self.settings.keep_alive));
+            (state, timed_out) = self.changed.wait(&self.state, state, Some(self.settings.idle_timeout));
             if timed_out && state.queue.is_empty() {
                 break;
             }

@@ -139,7 +139,7 @@ impl Trial {
 fn attempts_follow_the_reported_delay_which_is_within_bounds() {
     let (group, clock) = manual();
     let nobody = Nobody::new();
-    let backoff = Backoff::new().initial(ms(100)).factor(2.0).cap(ms(1000));
+    let backoff = Backoff::new().initial(ms(100)).factor(2.0).max_delay(ms(1000));
     let trial = Trial::new(&group, nobody.address, backoff);
     for attempt in 1..=12 {
         assert_eq!(trial.next(), Told::Connecting(attempt, nobody.address));
@@ -371,7 +371,7 @@ fn unstable_connections_count_as_attempts() {
 fn stopping_during_the_delay() {
     let (group, clock) = manual();
     let nobody = Nobody::new();
-    let trial = Trial::new(&group, nobody.address, Backoff::new().initial(DAY).cap(DAY).jitter(false));
+    let trial = Trial::new(&group, nobody.address, Backoff::new().initial(DAY).max_delay(DAY).jitter(false));
     assert_eq!(trial.delay(&group), DAY);
     assert_eq!(metrics(&group).timers_pending, 1);
     let waiting = trial.client.connected();
@@ -504,7 +504,7 @@ fn a_panicking_hook_does_not_stop_the_client() {
 fn loop_shutdown_during_the_delay() {
     let (group, _clock) = manual();
     let nobody = Nobody::new();
-    let trial = Trial::new(&group, nobody.address, Backoff::new().initial(DAY).cap(DAY).jitter(false));
+    let trial = Trial::new(&group, nobody.address, Backoff::new().initial(DAY).max_delay(DAY).jitter(false));
     trial.delay(&group);
     let waiting = trial.client.connected();
     end(&group);

@@ -86,7 +86,7 @@ fn a_silent_peer_gets_three_pings_and_is_dead_an_interval_later() {
 
 #[test]
 fn with_zero_misses_one_unanswered_ping_is_fatal() {
-    let mut peer = Peer::new(heartbeat().misses(0));
+    let mut peer = Peer::new(heartbeat().max_misses(0));
     assert_eq!(peer.after(INTERVAL), ("PING ".into(), vec![]));
     assert_eq!(peer.after(INTERVAL - TICK), nothing());
     assert!(!peer.after(TICK).1.is_empty() && peer.channel.is_closed());
@@ -106,7 +106,7 @@ fn every_byte_counts_as_an_answer_and_messages_reach_the_handler() {
 
 #[test]
 fn a_predicate_selects_answers_which_do_not_reach_the_handler() {
-    let mut peer = Peer::new(heartbeat().misses(1).answer(|line: &Bytes| line == "PONG"));
+    let mut peer = Peer::new(heartbeat().max_misses(1).answer(|line: &Bytes| line == "PONG"));
     for _ in 0..5 {
         assert_eq!(peer.after(INTERVAL), ("PING ".into(), vec![]));
         peer.channel.write_inbound(b"PONG\n").unwrap();
@@ -180,7 +180,7 @@ fn a_peer_that_sends_is_alive_even_if_it_does_not_read() {
 
 #[test]
 fn a_dead_peer_can_be_reported_only_and_may_recover() {
-    let mut peer = Peer::new(heartbeat().misses(0).on_dead(OnDead::Report));
+    let mut peer = Peer::new(heartbeat().max_misses(0).on_dead(OnDead::Report));
     let dies = |peer: &mut Peer| {
         let (sent, log) = peer.after(10 * INTERVAL);
         assert_eq!((sent.as_str(), log.len()), ("PING ", 1), "one ping and one report: {log:?}");
@@ -228,7 +228,7 @@ fn a_heartbeat_and_idle_timeouts_share_one_entry_on_the_wheel() {
 fn two_heartbeats_in_one_pipeline_are_independent() {
     let log = Log::new();
     let slow: Asks = Heartbeat::new(3 * INTERVAL, || Bytes::from_static(b"slow"));
-    let pipeline = Pipeline::codec(Line::new()).stage(slow.misses(9)).stage(heartbeat().misses(1));
+    let pipeline = Pipeline::codec(Line::new()).stage(slow.max_misses(9)).stage(heartbeat().max_misses(1));
     let mut channel = EmbeddedChannel::new(pipeline.handler(Recorder::new(&log)));
     channel.advance(INTERVAL);
     assert!(channel.read_outbound().starts_with(b"PING"));

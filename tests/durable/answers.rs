@@ -9,7 +9,9 @@ use crate::{
 };
 use netwheel::{
     EventLoopGroup,
-    durable::{Delivery, Due, DurableTimers, Late, Retry, TimerFilter, TimerInfo, TimerState, Topic},
+    durable::{
+        Delivery, Due, DurableTimers, Late, Retry, SqliteStore, TimerFilter, TimerInfo, TimerState, Topic,
+    },
 };
 use serde::{Deserialize, Deserializer};
 use std::{sync::mpsc::channel, time::SystemTime};
@@ -26,7 +28,7 @@ fn dead_letter(file: &File, payload: &str, handler: impl FnMut(Due<u32>) + Send 
         dead = done(timers.list(TimerFilter::new().state(TimerState::Dead))).unwrap();
         !dead.is_empty()
     });
-    assert_eq!(timers.metrics().buried, 1);
+    assert_eq!(timers.metrics().dead_lettered, 1);
     done(timers.close()).unwrap();
     end(&group);
     dead.remove(0)
@@ -110,7 +112,7 @@ fn a_payload_whose_conversion_panics_stops_no_other_timer() {
     }
     assert_eq!([receive(&runs), receive(&runs)], ["good", "better"]);
     done(timers.close()).unwrap();
-    assert_eq!(timers.metrics().buried, 1);
+    assert_eq!(timers.metrics().dead_lettered, 1);
     end(&group);
 }
 
@@ -141,7 +143,7 @@ fn rows(file: &File) -> i64 {
 
 fn writing(file: &File, group: &EventLoopGroup) -> (DurableTimers, std::sync::mpsc::Receiver<u32>) {
     let (sender, runs) = channel();
-    let topic = Topic::new("topic", Late::RunOnce, Retry::backoff(3).first(ms(1)), move |due: Due<u32>| {
+    let topic = Topic::new("topic", Late::RunOnce, Retry::backoff(3).initial(ms(1)), move |due: Due<u32>| {
         let (attempt, payload) = (due.attempt(), *due.payload());
         let sender = sender.clone();
         due.done_with(move |transaction| {
@@ -228,7 +230,7 @@ fn at_most_once_ignores_failures() {
     assert_eq!(receive(&runs), "x");
     done(timers.close()).unwrap();
     let metrics = timers.metrics();
-    assert_eq!((metrics.failed_at_most_once, metrics.buried, metrics.pending), (1, 0, 0));
+    assert_eq!((metrics.failed_at_most_once, metrics.dead_lettered, metrics.pending), (1, 0, 0));
     end(&group);
 }
 
@@ -268,6 +270,6 @@ fn dropping_the_last_handle_closes_the_store() {
     done(other.at("topic", HOUR, "y").start()).unwrap();
     drop(other);
     // The store's thread unlocks the file.
-    wait_until("the file is unlocked", || DurableTimers::open(file.path()).is_ok());
+    wait_until("the file is unlocked", || SqliteStore::open(file.path()).is_ok());
     end(&group);
 }

@@ -57,7 +57,7 @@ fn a_backup_has_what_was_stored_before_it_and_opens_as_a_store() {
     assert_eq!(number("SELECT is_open FROM timer_store"), 0);
     drop(connection);
 
-    let restored = DurableTimers::open(backup(&file)).unwrap();
+    let restored = DurableTimers::builder(SqliteStore::open(backup(&file)).unwrap());
     let timers = restored.topic(sending("topic").0).start(&group).unwrap();
     assert!(done(timers.counts()).unwrap()[0].pending >= 200);
     done(timers.at("topic", HOUR, "new").start()).unwrap();
@@ -160,14 +160,7 @@ fn one_backup_is_made_at_a_time() {
     assert!(matches!(store.backup(&other), Err(StoreError::Busy(_))));
     // What is stored meanwhile is not part of the backup.
     let payload = b"1".to_vec();
-    let timer = NewTimer {
-        topic: 0,
-        due: 1,
-        idempotency_key: None,
-        schedule: None,
-        payload,
-        replaces_payload: false,
-    };
+    let timer = NewTimer::new(0, 1, payload);
     store.commit(&mut [Change::Start(timer)], 0).unwrap();
     work().unwrap();
     assert_eq!(SqliteStore::open(backup(&file)).unwrap().counts().unwrap()[0].pending, 0);

@@ -56,7 +56,8 @@ fn a_command_by_key_waits_for_the_run_of_its_timer() {
     let topic = Topic::new("topic", Late::RunOnce, Retry::backoff(5), move |due: Due<()>| {
         sender.send(due).unwrap();
     });
-    let timers = DurableTimers::on(SqliteStore::in_memory().unwrap()).topic(topic).start(&group).unwrap();
+    let timers =
+        DurableTimers::builder(SqliteStore::in_memory().unwrap()).topic(topic).start(&group).unwrap();
     done(timers.at("topic", ms(0), &()).key("k").start()).unwrap();
     let run = receive(&runs);
     let cancelled = timers.cancel_key("topic", "k");
@@ -75,7 +76,8 @@ fn a_replaced_payload_counts_from_the_next_run_on() {
     let topic = Topic::new("topic", Late::RunOnce, Retry::never(), move |due: Due<String>| {
         drop(sender.send(due));
     });
-    let timers = DurableTimers::on(SqliteStore::in_memory().unwrap()).topic(topic).start(&group).unwrap();
+    let timers =
+        DurableTimers::builder(SqliteStore::in_memory().unwrap()).topic(topic).start(&group).unwrap();
     let start = |payload: &str| timers.every("topic", ms(5), payload);
     let id = done(start("old").start()).unwrap();
     let run = receive(&runs);
@@ -108,7 +110,8 @@ fn a_handler_starts_the_next_timer_with_its_own_handle() {
             Err(error) => due.fail(error),
         });
     });
-    let timers = DurableTimers::on(SqliteStore::in_memory().unwrap()).topic(topic).start(&group).unwrap();
+    let timers =
+        DurableTimers::builder(SqliteStore::in_memory().unwrap()).topic(topic).start(&group).unwrap();
     done(timers.at("topic", ms(0), &3).start()).unwrap();
     assert_eq!([(); 4].map(|()| receive(&runs)), [3, 2, 1, 0]);
     done(timers.close()).unwrap();
@@ -141,10 +144,10 @@ fn a_handle_from_a_handler_does_not_keep_the_file_locked() {
     let (topic, _runs) = sending("topic");
     let mut opened = None;
     wait_until("the file is free", || {
-        opened = DurableTimers::open(file.path()).ok();
+        opened = SqliteStore::open(file.path()).ok();
         opened.is_some()
     });
-    let next = opened.unwrap().topic(topic).start(&group).unwrap();
+    let next = DurableTimers::builder(opened.unwrap()).topic(topic).start(&group).unwrap();
     assert!(matches!(done(kept.at("topic", HOUR, &()).start()), Err(Error::ShutDown)));
     assert!(matches!(done(kept.cancel(id)), Err(Error::ShutDown)));
     assert!(matches!(done(kept.cancel_key("topic", "k")), Err(Error::ShutDown)));

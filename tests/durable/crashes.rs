@@ -9,7 +9,7 @@ use crate::{
     timers::File,
 };
 use netwheel::durable::{
-    Due, DurableTimers, Late, Retry, TimerFilter, TimerState, Topic, rusqlite::Connection,
+    Due, DurableTimers, Late, Retry, SqliteStore, TimerFilter, TimerState, Topic, rusqlite::Connection,
 };
 use std::process::{Command, Output};
 
@@ -23,7 +23,7 @@ fn program() {
         return;
     }
     let group = one_loop();
-    let deadly = Topic::new("deadly", Late::RunOnce, Retry::backoff(2).first(ms(20)), |due: Due<u32>| {
+    let deadly = Topic::new("deadly", Late::RunOnce, Retry::backoff(2).initial(ms(20)), |due: Due<u32>| {
         println!("deadly {}", due.attempt());
         std::process::abort();
     });
@@ -31,7 +31,7 @@ fn program() {
         println!("other {}", due.attempt());
         due.done();
     });
-    let timers = DurableTimers::open(std::env::var(FILE).unwrap()).unwrap();
+    let timers = DurableTimers::builder(SqliteStore::open(std::env::var(FILE).unwrap()).unwrap());
     let timers = timers.topic(deadly).topic(other).start(&group).unwrap();
     let pending = TimerFilter::new().state(TimerState::Pending);
     wait_until("no timer is pending", || timers.list(pending.clone()).wait().unwrap().is_empty());

@@ -2,16 +2,19 @@
 
 use crate::{
     support::{
-        loops::end,
+        loops::{end, one_loop},
         process::{play, plays},
         wait::{HOUR, done, ms, receive, wait_until},
     },
     timers::{File, sending, started},
 };
-use netwheel::durable::{
-    DurableTimers, SqliteStore, StoreError, TimerId, TimerStore,
-    rusqlite::Connection,
-    store::{Change, NewTimer},
+use netwheel::{
+    Error,
+    durable::{
+        DurableTimers, SqliteStore, StoreError, TimerId, TimerStore,
+        rusqlite::Connection,
+        store::{Change, NewTimer},
+    },
 };
 use std::{fs, path::Path, process::Command};
 
@@ -121,14 +124,7 @@ fn a_closed_store_leaves_no_handles_open() {
 
 fn start(bytes: usize) -> Change {
     let payload = vec![b'1'; bytes];
-    Change::Start(NewTimer {
-        topic: 0,
-        due: 1,
-        idempotency_key: None,
-        schedule: None,
-        payload,
-        replaces_payload: false,
-    })
+    Change::Start(NewTimer::new(0, 1, payload))
 }
 
 #[test]
@@ -150,8 +146,8 @@ fn a_reader_of_the_program_makes_the_log_grow_to_its_limit_and_not_beyond() {
     let file = File::new();
     let group = crate::support::loops::one_loop();
     let (topic, runs) = sending("topic");
-    let store = SqliteStore::open(file.path()).unwrap().log_limit(1 << 20).unwrap();
-    let timers = DurableTimers::on(store).topic(topic).start(&group).unwrap();
+    let store = SqliteStore::open(file.path()).unwrap().max_log_bytes(1 << 20);
+    let timers = DurableTimers::builder(store).topic(topic).start(&group).unwrap();
     let reader = Connection::open(file.path()).unwrap();
     reader.execute_batch("BEGIN; SELECT * FROM timers").unwrap();
     let read = || reader.query_row("SELECT count(*) FROM timers", [], |row| row.get::<_, i64>(0));
@@ -182,7 +178,7 @@ fn a_reader_of_the_program_makes_the_log_grow_to_its_limit_and_not_beyond() {
 #[test]
 fn ends_are_refused_when_the_log_has_twice_its_limit() {
     let file = File::new();
-    let mut store = SqliteStore::open(file.path()).unwrap().log_limit(1 << 20).unwrap();
+    let mut store = SqliteStore::open(file.path()).unwrap().max_log_bytes(1 << 20);
     store.attach(&["topic".to_owned()]).unwrap();
     let reader = Connection::open(file.path()).unwrap();
     reader.execute_batch("BEGIN").unwrap();
@@ -207,6 +203,9 @@ fn ends_are_refused_when_the_log_has_twice_its_limit() {
 
 #[test]
 fn a_limit_below_a_mebibyte_is_refused() {
-    let error = SqliteStore::in_memory().unwrap().log_limit(1000).unwrap_err().to_string();
-    assert!(error.contains("log_limit") && error.contains("at least 1 MiB"), "{error}");
+    let store = SqliteStore::in_memory().unwrap().max_log_bytes(1000);
+    let refused = DurableTimers::builder(store).start(&one_loop()).unwrap_err();
+    assert!(matches!(refused, Error::Setting(_)), "{refused:?}");
+    let error = refused.to_string();
+    assert!(error.contains("max_log_bytes") && error.contains("at least 1 MiB"), "{error}");
 }

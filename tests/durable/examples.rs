@@ -43,7 +43,7 @@ fn open(file: &File, late: Late, by_hand: &ManualEventLoop) -> (DurableTimers, R
         sender.send((due.scheduled(), due.missed())).unwrap();
         due.done();
     };
-    let retry = Retry::backoff(1).first(HOUR / 3).longest(HOUR);
+    let retry = Retry::backoff(1).initial(HOUR / 3).max_delay(HOUR);
     let topic = Topic::new("topic", late, retry, handler);
     (file.open().topic(topic).start(by_hand.group()).unwrap(), runs)
 }
@@ -105,7 +105,7 @@ fn an_hourly_timer_of_a_program_that_is_down_from_2_59_to_5_30() {
         program.runs_until(Some(monday(6, 0)))
     };
     assert_eq!(runs(Late::RunOnce), [(monday(3, 0), 2)]);
-    assert_eq!(runs(Late::Ask), [(monday(3, 0), 2)]);
+    assert_eq!(runs(Late::HandlerDecides), [(monday(3, 0), 2)]);
     assert_eq!(runs(RUN_ALL), [(monday(4, 0), 0), (monday(5, 0), 0)]);
     assert_eq!(runs(Late::Skip), []);
 }

@@ -20,7 +20,10 @@ fn failing_disk() {
     let setting = |name: &str| std::env::var(format!("NETWHEEL_FAULTS_{name}")).unwrap();
     let group = one_loop();
     let (topic, _runs) = sending("topic");
-    let timers = DurableTimers::open(setting("FILE")).unwrap().topic(topic).start(&group).unwrap();
+    let timers = DurableTimers::builder(SqliteStore::open(setting("FILE")).unwrap())
+        .topic(topic)
+        .start(&group)
+        .unwrap();
     println!("@open");
     for start in 0..setting("STARTS").parse().unwrap() {
         let payload = "x".repeat(setting("BYTES").parse().unwrap());

@@ -72,7 +72,7 @@ impl TimerStore for FaultyStore {
 fn start_on(store: FaultyStore) -> (EventLoopGroup, DurableTimers, crate::timers::Runs) {
     let group = one_loop();
     let (topic, runs) = sending("topic");
-    let timers = DurableTimers::on(store).topic(topic).commit_within(ms(0)).start(&group).unwrap();
+    let timers = DurableTimers::builder(store).topic(topic).max_commit_delay(ms(0)).start(&group).unwrap();
     (group, timers, runs)
 }
 

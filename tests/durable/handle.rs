@@ -142,7 +142,7 @@ fn operations_without_an_answer_are_limited() {
     let held = Arc::new(Barrier::new(2));
     let (topic, _runs) = sending("topic");
     let store = BlockingStore::open(held.clone());
-    let blocked = DurableTimers::on(store).topic(topic).max_waiting(2).start(&group).unwrap();
+    let blocked = DurableTimers::builder(store).topic(topic).max_waiting(2).start(&group).unwrap();
     let first = blocked.at("topic", HOUR, "1").start();
     let second = blocked.at("topic", HOUR, "2").start();
     let third = done(blocked.at("topic", HOUR, "3").start());
@@ -226,11 +226,11 @@ fn settings_out_of_range_are_refused_at_the_start() {
     let group = one_loop();
     let topic = |name: &str, late, retry| Topic::new(name, late, retry, |due: Due<()>| due.done());
     let once = || topic("a", Late::RunOnce, Retry::never());
-    let builder = || DurableTimers::on(SqliteStore::in_memory().unwrap());
+    let builder = || DurableTimers::builder(SqliteStore::in_memory().unwrap());
     let wrong = [
         builder().near(ms(999)),
         builder().near(HOUR * 2),
-        builder().commit_within(ms(1001)),
+        builder().max_commit_delay(ms(1001)),
         builder().late_after(HOUR * 25),
         builder().max_loaded(0),
         builder().max_loaded_bytes(0),
@@ -241,7 +241,7 @@ fn settings_out_of_range_are_refused_at_the_start() {
         builder().topic(topic(&"n".repeat(129), Late::RunOnce, Retry::never())),
         builder().topic(topic("a", Late::RunAll { at_most: 0 }, Retry::never())),
         builder().topic(topic("a", Late::RunAll { at_most: 1001 }, Retry::never())),
-        builder().topic(topic("a", Late::RunOnce, Retry::backoff(1).first(ms(0)))),
+        builder().topic(topic("a", Late::RunOnce, Retry::backoff(1).initial(ms(0)))),
         builder().topic(topic("a", Late::RunOnce, Retry::backoff(1)).delivery(Delivery::AtMostOnce)),
         builder().topic(once()).topic(once()),
         (0..257).fold(builder(), |builder, n| {
@@ -282,14 +282,7 @@ fn unknown_topics_are_reported_and_kept() {
 fn a_store_refuses_a_topic_that_is_not_attached() {
     let mut store = SqliteStore::in_memory().unwrap();
     store.attach(&[]).unwrap();
-    let timer = NewTimer {
-        topic: 0,
-        due: 0,
-        idempotency_key: None,
-        schedule: None,
-        payload: Vec::new(),
-        replaces_payload: false,
-    };
+    let timer = NewTimer::new(0, 0, Vec::new());
     let outcomes = store.commit(&mut [Change::Start(timer)], 0).unwrap();
     assert!(matches!(outcomes[0], Outcome::Refused(_)));
 }

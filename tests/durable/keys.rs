@@ -64,7 +64,7 @@ fn a_key_is_forgotten_after_its_time() {
     let group = one_loop();
     let (topic, runs) = sending("topic");
     let store = SqliteStore::in_memory().unwrap().remember_keys(Duration::ZERO);
-    let timers = DurableTimers::on(store).topic(topic).start(&group).unwrap();
+    let timers = DurableTimers::builder(store).topic(topic).start(&group).unwrap();
     let first = done(timers.at("topic", ms(0), "1").key("k").start()).unwrap();
     assert_eq!(receive(&runs), "1");
     loop {

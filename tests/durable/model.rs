@@ -154,11 +154,11 @@ impl World {
                 _ => due.done(),
             }
         };
-        let retry = Retry::backoff(1).first(PAUSE).longest(PAUSE);
-        let timers = DurableTimers::on(FaultyStore::new(faults))
+        let retry = Retry::backoff(1).initial(PAUSE).max_delay(PAUSE);
+        let timers = DurableTimers::builder(FaultyStore::new(faults))
             .topic(Topic::new("timers", Late::RunOnce, retry, handle))
             .max_loaded(7)
-            .commit_within(Duration::ZERO)
+            .max_commit_delay(Duration::ZERO)
             .start(&group)
             .unwrap();
         let random = fastrand::Rng::with_seed(seed);

@@ -20,7 +20,7 @@ fn all_timers_of_a_program_are_in_one_text() {
     let file = File::new();
     let (group, first, runs) = started(&file);
     let second_group = one_loop();
-    let second = DurableTimers::on(SqliteStore::in_memory().unwrap()).start(&second_group).unwrap();
+    let second = DurableTimers::builder(SqliteStore::in_memory().unwrap()).start(&second_group).unwrap();
     let collector = DurableCollector::new("first", &first).and("second", &second).unwrap();
     done(first.at("topic", ms(1), "now").start()).unwrap();
     done(first.at("topic", HOUR, "later").start()).unwrap();
@@ -48,7 +48,7 @@ fn all_timers_of_a_program_are_in_one_text() {
 #[test]
 fn two_timers_with_the_same_name_are_refused() {
     let group = one_loop();
-    let timers = DurableTimers::on(SqliteStore::in_memory().unwrap()).start(&group).unwrap();
+    let timers = DurableTimers::builder(SqliteStore::in_memory().unwrap()).start(&group).unwrap();
     let refused = DurableCollector::new("mine", &timers).and("mine", &timers).unwrap_err();
     assert!(matches!(&refused, Error::Setting(e) if e.setting() == "name"), "{refused}");
     done(timers.close()).unwrap();

@@ -37,14 +37,7 @@ fn fill(store: &mut SqliteStore, topic: &str, due: impl IntoIterator<Item = i64>
     store.attach(&[topic.to_owned()]).unwrap();
     let start = |(number, due): (usize, i64)| {
         let payload = format!("\"{number}\"").into_bytes();
-        Change::Start(NewTimer {
-            topic: 0,
-            due,
-            idempotency_key: None,
-            schedule: None,
-            payload,
-            replaces_payload: false,
-        })
+        Change::Start(NewTimer::new(0, due, payload))
     };
     let mut changes: Vec<Change> = due.into_iter().enumerate().map(start).collect();
     for batch in changes.chunks_mut(1000) {
@@ -68,7 +61,7 @@ impl Full {
         let mut store = SqliteStore::in_memory().unwrap();
         // In another order than that of the ids.
         fill(&mut store, "topic", (0..timers).map(|n| first + i64::try_from(n * 7919 % 1000).unwrap()));
-        Full { clock, group, builder: DurableTimers::on(store) }
+        Full { clock, group, builder: DurableTimers::builder(store) }
     }
 }
 
@@ -269,7 +262,7 @@ fn a_lone_start_does_not_wait_for_company() {
     let file = File::new();
     let group = one_loop();
     let (topic, _runs) = sending("topic");
-    let timers = file.open().topic(topic).commit_within(SECOND).start(&group).unwrap();
+    let timers = file.open().topic(topic).max_commit_delay(SECOND).start(&group).unwrap();
     let begun = Instant::now();
     for _ in 0..30 {
         done(timers.at("topic", HOUR, "x").start()).unwrap();

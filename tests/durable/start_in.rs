@@ -170,12 +170,13 @@ fn connections_to_other_databases_are_refused() {
     }
     // No other connection reaches a store in memory.
     let (topic, _runs) = sending("topic");
-    let in_memory = DurableTimers::on(SqliteStore::in_memory().unwrap()).topic(topic).start(&group).unwrap();
+    let in_memory =
+        DurableTimers::builder(SqliteStore::in_memory().unwrap()).topic(topic).start(&group).unwrap();
     let refused = in_memory.at("topic", HOUR, "x").start_in(&strangers[0]);
     assert!(matches!(store_error(refused), StoreError::OtherStore));
 
     // The transaction of another store is in another file.
-    let strange = DurableTimers::open(other.path()).unwrap().start(&group).unwrap();
+    let strange = DurableTimers::builder(SqliteStore::open(other.path()).unwrap()).start(&group).unwrap();
     let handle = timers.clone();
     let refused =
         strange.transaction(move |transaction| Ok(handle.at("topic", HOUR, "x").start_in(transaction)));
@@ -267,7 +268,7 @@ fn a_transaction_that_takes_long_is_found_when_it_is_committed() {
 fn chain(group: &EventLoopGroup, store: SqliteStore) -> (DurableTimers, Runs) {
     let (sender, runs) = channel();
     let topic =
-        Topic::new("topic", Late::RunOnce, Retry::backoff(3).first(ms(1)), move |due: Due<String>| {
+        Topic::new("topic", Late::RunOnce, Retry::backoff(3).initial(ms(1)), move |due: Due<String>| {
             let (timers, attempt) = (due.timers(), due.attempt());
             sender.send(due.payload().clone()).unwrap();
             let left = due.payload().parse::<u32>().unwrap().checked_sub(1);
@@ -279,7 +280,7 @@ fn chain(group: &EventLoopGroup, store: SqliteStore) -> (DurableTimers, Runs) {
                 if attempt == 1 { Err(Error::other("the first time")) } else { Ok(()) }
             });
         });
-    (DurableTimers::on(store).topic(topic).start(group).unwrap(), runs)
+    (DurableTimers::builder(store).topic(topic).start(group).unwrap(), runs)
 }
 
 #[test]

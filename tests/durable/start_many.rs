@@ -40,7 +40,7 @@ fn each_of_many_timers_has_its_own_result() {
     let (topic, _runs) = sending("topic");
     let open = |topic| {
         let store = SqliteStore::in_memory().unwrap();
-        DurableTimers::on(store).topic(topic).max_waiting(5).start(&group).unwrap()
+        DurableTimers::builder(store).topic(topic).max_waiting(5).start(&group).unwrap()
     };
     let timers = open(topic);
     let (topic, _other_runs) = sending("topic");

@@ -27,7 +27,7 @@ mod file {
     use crate::support::loops::one_loop;
     use netwheel::{
         EventLoopGroup,
-        durable::{DurableTimers, DurableTimersBuilder},
+        durable::{DurableTimers, DurableTimersBuilder, SqliteStore},
     };
     use std::path::PathBuf;
     use tempfile::TempDir;
@@ -47,7 +47,7 @@ mod file {
         }
 
         pub(crate) fn open(&self) -> DurableTimersBuilder {
-            DurableTimers::open(self.path()).unwrap()
+            DurableTimers::builder(SqliteStore::open(self.path()).unwrap())
         }
     }
 

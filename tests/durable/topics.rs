@@ -40,7 +40,7 @@ fn a_stuck_topic_with_a_limit_does_not_stop_another() {
     let (fast, fast_runs) = sending("fast");
     let timers = file
         .open()
-        .topic(slow.concurrency(2))
+        .topic(slow.max_running(2))
         .topic(fast)
         .max_running(8)
         .max_loaded(64)
@@ -72,7 +72,7 @@ fn a_stuck_topic_with_a_limit_does_not_stop_another() {
 fn a_limit_of_no_runs_is_refused() {
     let file = File::new();
     let group = one_loop();
-    let refused = file.open().topic(sending("topic").0.concurrency(0)).start(&group);
+    let refused = file.open().topic(sending("topic").0.max_running(0)).start(&group);
     assert!(matches!(refused, Err(Error::Setting { .. })), "{refused:?}");
     end(&group);
 }
@@ -121,7 +121,7 @@ fn a_topic_that_the_program_does_not_have_can_be_paused() {
 }
 
 /// Starts timers that fail, and waits until they are dead letters.
-fn bury(timers: &DurableTimers, number: u64) {
+fn dead_letter(timers: &DurableTimers, number: u64) {
     let dead = counts(timers, "topic").dead;
     let starts: Vec<_> =
         (0..number).map(|n| timers.at("topic", Duration::ZERO, &n.to_string()).start()).collect();
@@ -136,7 +136,7 @@ fn all_dead_letters_are_retried_in_the_course_of_a_time() {
     let file = File::new();
     let (group, clock) = manual_group();
     let timers = file.open().topic(failing("topic")).start(&group).unwrap();
-    bury(&timers, 600);
+    dead_letter(&timers, 600);
     done(timers.close()).unwrap();
 
     let (topic, runs) = sending("topic");
@@ -164,7 +164,7 @@ fn letters_that_die_again_while_all_are_retried_are_not_retried_once_more() {
     let file = File::new();
     let group = one_loop();
     let timers = file.open().topic(failing("topic")).start(&group).unwrap();
-    bury(&timers, 700);
+    dead_letter(&timers, 700);
     assert_eq!(done(timers.retry_dead("topic", Duration::ZERO)).unwrap(), 700);
     wait_until("dead letters", || counts(&timers, "topic").dead == 700);
     assert_eq!(timers.metrics().fired, 1400);
@@ -180,7 +180,7 @@ fn dead_letters_beyond_their_number_and_age_are_removed() {
     let (group, clock) = manual_group();
     let topic = failing("topic").keep_dead(5).keep_dead_for(24 * HOUR);
     let timers = file.open().topic(topic).start(&group).unwrap();
-    bury(&timers, 8);
+    dead_letter(&timers, 8);
     let passes = |time: Duration| {
         clock.advance(time);
         settle(group.next());
@@ -206,7 +206,7 @@ fn more_surplus_letters_than_one_transaction_removes_are_removed_without_a_pause
     let file = File::new();
     let (group, _clock) = manual_group();
     let timers = file.open().topic(failing("topic")).start(&group).unwrap();
-    bury(&timers, 2500);
+    dead_letter(&timers, 2500);
     done(timers.close()).unwrap();
     let timers = file.open().topic(failing("topic").keep_dead(100)).start(&group).unwrap();
     wait_until("dead letters", || counts(&timers, "topic").dead == 100);

@@ -23,7 +23,7 @@ fn a_timer_fires_in_the_turn_in_which_its_time_has_come() {
     let mut by_hand = EventLoopGroup::builder().clock(clock.clone()).build_manual().unwrap();
     let (topic, runs) = sending("topic");
     let store = MemoryDisk::new().open().unwrap();
-    let timers = DurableTimers::on(store).topic(topic).start(by_hand.group()).unwrap();
+    let timers = DurableTimers::builder(store).topic(topic).start(by_hand.group()).unwrap();
     for _ in 0..20 {
         by_hand.run_until(timers.at("topic", ms(100), "payload").start()).unwrap();
         settle(&mut by_hand, &timers);
@@ -53,7 +53,7 @@ fn a_turn_calls_a_limited_number_of_handlers() {
         sender.send(()).unwrap();
         due.done();
     });
-    let builder = DurableTimers::on(MemoryDisk::new().open().unwrap()).fires_per_turn(PER_TURN);
+    let builder = DurableTimers::builder(MemoryDisk::new().open().unwrap()).fires_per_turn(PER_TURN);
     let timers = builder.topic(topic).start(by_hand.group()).unwrap();
     for _ in 0..TIMERS {
         by_hand.run_until(timers.at("topic", ms(100), "payload").start()).unwrap();

@@ -17,7 +17,7 @@ use crate::{
         wait::{HOUR, done},
     },
 };
-use netwheel::durable::{Due, DurableTimers, Late, Retry, Topic};
+use netwheel::durable::{Due, DurableTimers, Late, Retry, SqliteStore, Topic};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Write},
@@ -517,7 +517,11 @@ fn a_store_with_too_many_messages_is_read_up_to_the_limit() {
     let file = File::new();
     let group = one_loop();
     let topic = Topic::new("kept", Late::RunOnce, Retry::never(), |due: Due<Value>| due.done());
-    let timers = DurableTimers::open(file.path()).unwrap().topic(topic).paused().start(&group).unwrap();
+    let timers = DurableTimers::builder(SqliteStore::open(file.path()).unwrap())
+        .topic(topic)
+        .paused()
+        .start(&group)
+        .unwrap();
     let stored: Vec<_> = (0..10_001)
         .map(|n| {
             let content = json!({ "reminder": { "text": "tea", "due": 1 } });

@@ -39,7 +39,7 @@ fn a_reminder_fires_after_three_days_and_not_before() -> Result {
         sender.send(due.payload().clone()).unwrap();
         due.done();
     };
-    let timers = DurableTimers::on(SqliteStore::in_memory()?)
+    let timers = DurableTimers::builder(SqliteStore::in_memory()?)
         .topic(Topic::new("remind", Late::RunOnce, Retry::never(), remind))
         .start(by_hand.group())?;
     by_hand.run_until(timers.at("remind", 3 * DAY, "tea").start())?;
@@ -126,7 +126,7 @@ fn hourly(
         sender.send((due.missed(), due.lateness())).unwrap();
         due.done();
     };
-    let timers = DurableTimers::open(path)?
+    let timers = DurableTimers::builder(SqliteStore::open(path)?)
         .topic(Topic::new("hourly", late, Retry::never(), check))
         .start(by_hand.group())?;
     Ok((timers, received))
@@ -170,7 +170,7 @@ fn a_row_is_written_once_although_the_first_attempt_fails() -> Result {
             Ok(())
         });
     };
-    let timers = DurableTimers::open(&path)?
+    let timers = DurableTimers::builder(SqliteStore::open(&path)?)
         .topic(Topic::new("charge", Late::RunOnce, Retry::backoff(3), charge))
         .start(by_hand.group())?;
     by_hand.run_until(timers.at("charge", Duration::ZERO, &25).key("invoice-17").start())?;
@@ -201,7 +201,7 @@ fn start_periodic(timers: &DurableTimers) -> Result {
 fn periodic_timers_are_started_at_each_start_and_stored_once() -> Result {
     let mut by_hand = EventLoopGroup::builder().clock(ManualClock::new()).build_manual()?;
     let topic = |name| Topic::new(name, Late::Skip, Retry::never(), |due: Due<String>| due.done());
-    let timers = DurableTimers::on(SqliteStore::in_memory()?)
+    let timers = DurableTimers::builder(SqliteStore::in_memory()?)
         .topic(topic("sample"))
         .topic(topic("digest"))
         .start(by_hand.group())?;
@@ -232,7 +232,7 @@ impl Orders {
                 Ok(())
             });
         };
-        let timers = DurableTimers::open(path)?
+        let timers = DurableTimers::builder(SqliteStore::open(path)?)
             .topic(Topic::new("unpaid", Late::RunOnce, Retry::backoff(10), cancel_unpaid))
             .start(by_hand.group())?;
         let orders = Orders { timers };
@@ -311,7 +311,7 @@ fn a_dead_letter_is_listed_and_run_again() -> Result {
         sender.send(due.attempt()).unwrap();
         due.fail("the mail server refused it");
     };
-    let timers = DurableTimers::on(SqliteStore::in_memory()?)
+    let timers = DurableTimers::builder(SqliteStore::in_memory()?)
         .topic(Topic::new("mail", Late::RunOnce, Retry::never(), send))
         .start(by_hand.group())?;
     by_hand.run_until(timers.at("mail", Duration::ZERO, "hello").start())?;
@@ -332,7 +332,7 @@ fn a_dead_letter_is_listed_and_run_again() -> Result {
 #[test]
 fn waiting_for_a_command_on_the_loop_of_the_timers_is_an_error() -> Result {
     let mut by_hand = EventLoopGroup::builder().clock(ManualClock::new()).build_manual()?;
-    let timers = DurableTimers::on(SqliteStore::in_memory()?)
+    let timers = DurableTimers::builder(SqliteStore::in_memory()?)
         .topic(Topic::new("remind", Late::RunOnce, Retry::never(), |due: Due<()>| due.done()))
         .start(by_hand.group())?;
     let id = timers.at("remind", DAY, &()).start().wait()?; // the thread of the store completes it
@@ -347,13 +347,13 @@ fn a_program_without_the_topic_cancels_a_timer() -> Result {
     let path = folder.path().join("timers.db");
     let mut by_hand = EventLoopGroup::builder().clock(ManualClock::new()).build_manual()?;
     let kills = |_: Due<()>| unreachable!("the timer is due in a day");
-    let timers = DurableTimers::open(&path)?
+    let timers = DurableTimers::builder(SqliteStore::open(&path)?)
         .topic(Topic::new("deadly", Late::RunOnce, Retry::never(), kills))
         .start(by_hand.group())?;
     let id = by_hand.run_until(timers.at("deadly", DAY, &()).start())?;
     by_hand.run_until(timers.close())?;
 
-    let timers = DurableTimers::open(&path)?.start(by_hand.group())?;
+    let timers = DurableTimers::builder(SqliteStore::open(&path)?).start(by_hand.group())?;
     assert_eq!(timers.unknown_topics(), ["deadly"]);
     assert!(by_hand.run_until(timers.cancel(id))?);
     assert!(by_hand.run_until(timers.list(TimerFilter::new()))?.is_empty());

@@ -27,7 +27,7 @@ impl Stage for Login {
         if self.done {
             return Ok(Some(line));
         }
-        ctx.pause_reads();
+        ctx.pause_reading();
         ctx.offload(
             move || owner_of(&line),
             |me, ctx, owner| {
@@ -38,7 +38,7 @@ impl Stage for Login {
                 };
                 ctx.attributes_mut().insert(User(name));
                 me.done = true;
-                ctx.resume_reads();
+                ctx.resume_reading();
                 Ok(())
             },
         )?;

@@ -13,6 +13,7 @@ mod imports;
 mod pipeline_errors;
 mod property_tests;
 mod prose_width;
+mod public_names;
 mod source_tokens;
 mod walks;
 

@@ -79,7 +79,7 @@ pub(crate) fn silent(_: &mut DatagramContext<'_, Probe>, _: &Event) -> Result {
 /// Echoes every datagram.
 pub(crate) fn echo(ctx: &mut DatagramContext<'_, Probe>, event: &Event) -> Result {
     if let Event::Read(datagram, from) = event {
-        ctx.send_to(datagram.clone(), *from)?;
+        ctx.write_to(datagram.clone(), *from)?;
     }
     Ok(())
 }

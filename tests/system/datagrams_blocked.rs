@@ -37,16 +37,16 @@ impl DatagramHandler for Numbers {
         match &datagram[..] {
             b"numbers" => {
                 for n in ["1", "2", "3"] {
-                    ctx.send_to(n, from)?;
+                    ctx.write_to(n, from)?;
                 }
-                let refused = ctx.send_to("4", from).unwrap_err();
+                let refused = ctx.write_to("4", from).unwrap_err();
                 assert!(
                     matches!(refused.error(), Error::Full { resource, limit: 300, .. } if *resource == self.full)
                 );
                 println!("refused {:?}, {} wait", refused.value(), ctx.pending_bytes());
             }
             b"end" => {
-                ctx.send_to("last", from)?;
+                ctx.write_to("last", from)?;
                 println!("{} wait", ctx.pending_bytes());
                 ctx.close();
             }
@@ -146,13 +146,13 @@ impl DatagramHandler for Fickle {
     fn read(&mut self, ctx: &mut DatagramContext<'_, Self>, datagram: Bytes, from: SocketAddr) -> Result {
         let Ok(next) = String::from_utf8_lossy(&datagram).parse() else { return Ok(()) };
         ctx.connect(from)?;
-        ctx.send("for the first")?;
+        ctx.write("for the first")?;
         assert!(!ctx.is_writable(), "the datagram is pending");
         if next == from {
             ctx.disconnect()?;
         } else {
             ctx.connect(next)?;
-            ctx.send("for the second")?;
+            ctx.write("for the second")?;
         }
         println!("turned away");
         Ok(())

@@ -235,7 +235,7 @@ fn a_thread_that_is_stuck_is_reported_with_its_name() {
     let begun = Instant::now();
     let failure = Exploration::new(5).run(|simulation| {
         runs.push(());
-        simulation.longest_turn(SECOND);
+        simulation.turn_timeout(SECOND);
         simulation.node("waits-well", "10.0.0.1", || {
             sleep(3600 * SECOND);
             Ok(())

@@ -368,7 +368,7 @@ mod datagrams {
 
     impl DatagramHandler for Mirror {
         fn read(&mut self, ctx: &mut DatagramContext<'_, Self>, datagram: Bytes, from: SocketAddr) -> Result {
-            Ok(ctx.send_to(datagram, from)?)
+            Ok(ctx.write_to(datagram, from)?)
         }
     }
 
@@ -397,7 +397,7 @@ mod datagrams {
                 DatagramBootstrap::new(&group).handler(move || Counts(heard.clone())).bind("0.0.0.0:0")?;
             sleep(SECOND);
             for n in 0..100_u8 {
-                channel.send_to(Bytes::from(vec![n; 100]), "10.0.0.1:9".parse().unwrap())?;
+                channel.write_to(Bytes::from(vec![n; 100]), "10.0.0.1:9".parse().unwrap())?;
                 sleep(SECOND / 100);
             }
             channel.closed().wait().map(drop)

@@ -225,7 +225,7 @@ fn a_day() -> Vec<(u64, String)> {
     // A client that sends nothing, is closed by the server, and reconnects.
     let (mine, hers) = (world.clone(), world.clone());
     let backoff =
-        Backoff::new().initial(seconds(10)).cap(seconds(160)).jitter(false).reset_after(seconds(3600));
+        Backoff::new().initial(seconds(10)).max_delay(seconds(160)).jitter(false).reset_after(seconds(3600));
     let mute = ClientBootstrap::new(&group)
         .pipeline(move |_| {
             let client = Client { world: mine.clone(), first_words: Bytes::new() };

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use netwheel::timer::{Due, QueueKey, ScheduledQueue, Wheel, WheelKey};
+use netwheel::timer::{DueEntry, QueueKey, ScheduledQueue, Wheel, WheelKey};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
@@ -320,7 +320,7 @@ impl QueueModel {
     }
 
     /// Every third entry is periodic, and keeps its id.
-    fn maybe_put_back(&mut self, due: Due<u64>) {
+    fn maybe_put_back(&mut self, due: DueEntry<u64>) {
         let id = due.value;
         if id.is_multiple_of(3) && self.clock < u64::MAX {
             let deadline = due.deadline.saturating_add(10 * MS).max(self.clock);

@@ -312,6 +312,6 @@ fn i_19_idle_events_occur_on_a_channel_with_explicit_reads() {
 #[test]
 fn i_21_an_idle_event_shows_its_kind_and_whether_it_is_the_first() {
     let texts = [(IdleState::Reader, true), (IdleState::Writer, false), (IdleState::All, true)]
-        .map(|(state, first)| IdleEvent { state, first }.to_string());
+        .map(|(state, first)| IdleEvent::new(state, first).to_string());
     assert_eq!(texts, ["Reader idle, first", "Writer idle", "All idle, first"]);
 }

@@ -237,7 +237,7 @@ fn no_time_limit_on_input_expires_while_the_input_waits_in_the_socket() {
 
 #[test]
 fn a_heartbeat_checks_for_a_reply_before_it_gives_up_on_the_peer() {
-    let heartbeat = || Heartbeat::new(TIMEOUT, || Bytes::from_static(b"PING")).misses(0);
+    let heartbeat = || Heartbeat::new(TIMEOUT, || Bytes::from_static(b"PING")).max_misses(0);
     let held = Held::new(move |echo| Pipeline::codec(Line::new()).stage(heartbeat()).handler(echo));
     let mut clients = held.connect(CLIENTS);
     advance(&held.event_loop, &held.clock, TIMEOUT);

@@ -85,7 +85,7 @@ impl<H: Handler> World<H> {
     /// A group cannot be built: the program is at fault.
     pub(crate) fn new(plan: Plan, report: Arc<Report>) -> Result<Self> {
         let workers =
-            WorkerPool::builder().threads(2).name("work").keep_alive(Duration::from_millis(1)).build()?;
+            WorkerPool::builder().threads(2).name("work").idle_timeout(Duration::from_millis(1)).build()?;
         let names = ["clients", "relays", "servers"];
         let group = |number: Index| {
             let builder = EventLoopGroup::builder()

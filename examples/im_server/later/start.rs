@@ -55,7 +55,7 @@ impl Later {
         });
         // Before the first timer fires.
         let leftovers = later.load(&mut store)?;
-        let timers = DurableTimers::on(store)
+        let timers = DurableTimers::builder(store)
             .max_payload(128 * 1024)
             .topic(later.topic(REMIND, Later::remind_now))
             .topic(later.topic(KEPT, Later::expire))
@@ -74,7 +74,7 @@ impl Later {
     {
         let later = Arc::downgrade(self);
         // A failure of the store is rarely over within seconds, and reminders must not be lost.
-        let retry = Retry::backoff(100).longest(Duration::from_secs(60));
+        let retry = Retry::backoff(100).max_delay(Duration::from_secs(60));
         Topic::new(name, Late::RunOnce, retry, move |due: Due<T>| match later.upgrade() {
             Some(later) => handler(&later, due),
             None => due.fail("the server is shutting down"),

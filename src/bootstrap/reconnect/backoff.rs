@@ -1,6 +1,6 @@
 //! The delay before the next connection attempt.
 //!
-//! Invariants: a delay is at most `cap`. It is also at most `initial` times `factor` for each
+//! Invariants: a delay is at most `max_delay`. It is also at most `initial` times `factor` for each
 //! earlier delay since the last stable connection. With jitter it is anywhere between zero and that
 //! bound. Pure except for the random numbers, which are an argument; has no timer and reads no
 //! clock.
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Exponential backoff with full jitter: the delays between the connection attempts of a client.
 ///
 /// The first delay is chosen between zero and `initial`, the next between zero and
-/// `initial × factor`, and so on up to `cap`. This is the "full jitter" of the article
+/// `initial × factor`, and so on up to `max_delay`. This is the "full jitter" of the article
 /// [Exponential Backoff And Jitter]. Of the methods compared there, it causes the least work for a
 /// server whose clients all reconnect at the same time.
 ///
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// |---|---|---|
 /// | `initial` | 500 ms | more than 0 |
 /// | `factor` | 2 | 1 to 1000 |
-/// | `cap` | 60 s | `initial` or more |
+/// | `max_delay` | 60 s | `initial` or more |
 /// | `jitter` | on | |
 /// | `max_attempts` | no limit | 1 or more |
 /// | `reset_after` | 30 s | 0 or more |
@@ -31,8 +31,8 @@ use std::time::Duration;
 /// use netwheel::reconnect::Backoff;
 /// use std::time::Duration;
 ///
-/// let patient = Backoff::new().initial(Duration::from_secs(1)).cap(Duration::from_secs(300));
-/// let brief = Backoff::new().cap(Duration::from_secs(5)).max_attempts(10);
+/// let patient = Backoff::new().initial(Duration::from_secs(1)).max_delay(Duration::from_secs(300));
+/// let brief = Backoff::new().max_delay(Duration::from_secs(5)).max_attempts(10);
 /// # let _ = (patient, brief);
 /// ```
 #[derive(Debug, Clone, PartialEq)]
@@ -40,7 +40,7 @@ use std::time::Duration;
 pub struct Backoff {
     initial: Duration,
     factor: f64,
-    cap: Duration,
+    max_delay: Duration,
     jitter: bool,
     max_attempts: Option<u32>,
     reset_after: Duration,
@@ -51,7 +51,7 @@ impl Default for Backoff {
         Backoff {
             initial: Duration::from_millis(500),
             factor: 2.0,
-            cap: Duration::from_secs(60),
+            max_delay: Duration::from_secs(60),
             jitter: true,
             max_attempts: None,
             reset_after: Duration::from_secs(30),
@@ -78,8 +78,8 @@ impl Backoff {
     }
 
     /// Sets the upper bound of all delays. The default is 60 s.
-    pub fn cap(mut self, delay: Duration) -> Self {
-        self.cap = delay;
+    pub fn max_delay(mut self, delay: Duration) -> Self {
+        self.max_delay = delay;
         self
     }
 
@@ -120,8 +120,8 @@ impl Backoff {
         if !(1.0..=1000.0).contains(&self.factor) {
             return Err(Error::setting("factor", self.factor, "1 to 1000"));
         }
-        if self.cap < self.initial {
-            return Err(Error::setting("cap", format!("{:?}", self.cap), "initial or more"));
+        if self.max_delay < self.initial {
+            return Err(Error::setting("max_delay", format!("{:?}", self.max_delay), "initial or more"));
         }
         if self.max_attempts == Some(0) {
             return Err(Error::setting("max_attempts", 0, "1 or more"));
@@ -182,7 +182,7 @@ impl Retries {
         let seconds = self.backoff.initial.as_secs_f64() * self.backoff.factor.powi(exponent);
         let delay = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         // Rounding must not make the first delay shorter than `initial`.
-        delay.max(self.backoff.initial).min(self.backoff.cap)
+        delay.max(self.backoff.initial).min(self.backoff.max_delay)
     }
 }
 

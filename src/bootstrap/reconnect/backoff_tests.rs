@@ -20,7 +20,7 @@ fn delays(backoff: Backoff, n: usize, seed: u64) -> Vec<Option<Duration>> {
 
 #[test]
 fn without_jitter_delays_grow_to_the_cap() {
-    let backoff = Backoff::new().initial(ms(100)).factor(3.0).cap(ms(1000)).jitter(false);
+    let backoff = Backoff::new().initial(ms(100)).factor(3.0).max_delay(ms(1000)).jitter(false);
     let expected = [100, 300, 900, 1000, 1000].map(|n| Some(ms(n)));
     assert_eq!(delays(backoff.clone(), 5, 1), expected);
     assert_eq!(delays(backoff.factor(1.0), 3, 1), [Some(ms(100)); 3], "a factor of 1 gives constant delays");
@@ -77,7 +77,7 @@ fn settings_out_of_range_are_refused_by_name() {
         (good.clone().factor(0.99), "factor"),
         (good.clone().factor(1001.0), "factor"),
         (good.clone().factor(f64::NAN), "factor"),
-        (good.clone().cap(ms(499)), "cap"),
+        (good.clone().max_delay(ms(499)), "max_delay"),
         (good.clone().max_attempts(0), "max_attempts"),
     ] {
         match backoff.check() {
@@ -85,7 +85,9 @@ fn settings_out_of_range_are_refused_by_name() {
             other => panic!("{backoff:?}: {other:?}"),
         }
     }
-    for backoff in [good.clone(), good.clone().cap(ms(500)), good.factor(1.0).reset_after(Duration::ZERO)] {
+    for backoff in
+        [good.clone(), good.clone().max_delay(ms(500)), good.factor(1.0).reset_after(Duration::ZERO)]
+    {
         backoff.check().unwrap();
     }
 }
@@ -106,7 +108,7 @@ proptest! {
         steps in proptest::collection::vec(prop_oneof![Just(None), (0u64..2000).prop_map(Some)], 1..200),
     ) {
         let (initial, cap) = (Duration::from_nanos(initial), Duration::from_nanos(initial.saturating_add(more)));
-        let backoff = Backoff::new().initial(initial).factor(factor).cap(cap).jitter(jitter).reset_after(ms(reset_after));
+        let backoff = Backoff::new().initial(initial).factor(factor).max_delay(cap).jitter(jitter).reset_after(ms(reset_after));
         prop_assert!(backoff.check().is_ok());
         let (mut retries, mut dice) = (Retries::new(backoff), Rng::with_seed(seed));
         // Computed step by step, unlike the power in the code.

@@ -2,7 +2,8 @@
 
 /// The level of a log record.
 ///
-/// It has the levels of the crate `log`, which is not a part of this crate's interface.
+/// It has the levels of the crate `log`, which is not a part of this crate's interface. Version 1
+/// of `log` cannot get another level, so a `match` needs no wildcard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LogLevel {
     /// Errors that need attention.

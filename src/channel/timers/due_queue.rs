@@ -23,7 +23,7 @@ impl DueQueue {
         self.0.borrow_mut().insert(deadline, due)
     }
 
-    pub(crate) fn reinsert(&self, due: timer::Due<Due>, deadline: u64) -> QueueKey {
+    pub(crate) fn reinsert(&self, due: timer::DueEntry<Due>, deadline: u64) -> QueueKey {
         self.0.borrow_mut().reinsert(due, deadline)
     }
 
@@ -34,12 +34,12 @@ impl DueQueue {
     }
 
     /// Removes and returns the first entry that is due at `now`.
-    pub(crate) fn pop_due(&self, now: u64) -> Option<timer::Due<Due>> {
+    pub(crate) fn pop_due(&self, now: u64) -> Option<timer::DueEntry<Due>> {
         self.0.borrow_mut().pop_due(now)
     }
 
     /// Like [`DueQueue::pop_due`], for entries that were inserted before `mark`.
-    pub(crate) fn pop_due_before(&self, now: u64, mark: u64) -> Option<timer::Due<Due>> {
+    pub(crate) fn pop_due_before(&self, now: u64, mark: u64) -> Option<timer::DueEntry<Due>> {
         self.0.borrow_mut().pop_due_before(now, mark)
     }
 

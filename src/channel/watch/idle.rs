@@ -12,6 +12,9 @@ use crate::{clock::nanos, sync::Random};
 use std::{fmt, rc::Rc, time::Duration};
 
 /// The kind of inactivity.
+///
+/// A connection has two directions, so there will be no other kinds, and a `match` needs no
+/// wildcard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IdleState {
     /// No bytes were received from the peer.
@@ -25,11 +28,19 @@ pub enum IdleState {
 /// An event for [`Handler::idle`](crate::Handler::idle) after a channel was idle for the configured
 /// time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct IdleEvent {
     /// The kind of inactivity.
     pub state: IdleState,
     /// Whether this is the first event of its kind since the last traffic of that kind.
     pub first: bool,
+}
+
+impl IdleEvent {
+    /// Creates an event, for tests of handlers.
+    pub fn new(state: IdleState, first: bool) -> Self {
+        IdleEvent { state, first }
+    }
 }
 
 impl fmt::Display for IdleEvent {

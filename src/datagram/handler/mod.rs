@@ -38,7 +38,7 @@ use std::{any::Any, net::SocketAddr, ops::ControlFlow};
 ///
 /// impl DatagramHandler for Echo {
 ///     fn read(&mut self, ctx: &mut DatagramContext<'_, Self>, datagram: Bytes, from: SocketAddr) -> Result {
-///         ctx.send_to(datagram, from)?;
+///         ctx.write_to(datagram, from)?;
 ///         Ok(())
 ///     }
 /// }

@@ -4,6 +4,8 @@ use super::values::Values;
 use std::{fmt, ops::RangeInclusive};
 
 /// A field of a cron expression.
+///
+/// The syntax has these six fields, so a `match` needs no wildcard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CronField {
     /// Seconds, 0 to 59. Expressions of five fields leave them out.

@@ -48,7 +48,7 @@ pub(in crate::durable) struct Writer {
     pub(super) inbox: Arc<EngineInbox>,
     pub(super) clock: Arc<TimerClock>,
     pub(super) metrics: Arc<Metrics>,
-    commit_within: Duration,
+    max_commit_delay: Duration,
     /// The number of the thread, by which completions know that a wait on it would never end.
     thread_id: u32,
     /// How many starts and commands to expect for a transaction: as many as were under way when the
@@ -84,7 +84,7 @@ impl Writer {
         inbox: Arc<EngineInbox>,
         clock: Arc<TimerClock>,
         metrics: Arc<Metrics>,
-        commit_within: Duration,
+        max_commit_delay: Duration,
         thread_id: u32,
     ) -> Self {
         Writer {
@@ -94,7 +94,7 @@ impl Writer {
             inbox,
             clock,
             metrics,
-            commit_within,
+            max_commit_delay,
             thread_id,
             expected: 0,
             loaded_until: i64::MIN,
@@ -219,11 +219,11 @@ impl Writer {
         self.queue.iter().position(is_renewal).and_then(|index| self.queue.remove(index))
     }
 
-    /// Receives more changes for the same transaction, for at most `commit_within`. Does not wait
+    /// Receives more changes for the same transaction, for at most `max_commit_delay`. Does not wait
     /// any longer once the expected starts and commands are there. Nobody waits for the end of a
     /// run, so ends alone wait for the whole time.
     fn gather(&mut self) {
-        let until = machine::now() + self.commit_within;
+        let until = machine::now() + self.max_commit_delay;
         while self.batch.len() < BATCH_LIMIT {
             match self.queue.pop_front() {
                 None => {}

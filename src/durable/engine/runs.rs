@@ -31,7 +31,7 @@ enum Plan {
     },
     /// Without a run.
     End,
-    Bury(String),
+    DeadLetter(String),
 }
 
 impl Engine {
@@ -67,9 +67,9 @@ impl Engine {
                 self.metrics.skipped.add(1);
                 Change::End { held, next: None, effect: None }
             }
-            Plan::Bury(error) => {
-                self.metrics.buried.add(1);
-                Change::Bury { held, next: None, error }
+            Plan::DeadLetter(error) => {
+                self.metrics.dead_lettered.add(1);
+                Change::DeadLetter { held, next: None, error }
             }
             Plan::TimerRun { next, after, missed } => {
                 self.caught_up.remove(&id);
@@ -124,20 +124,21 @@ impl Engine {
     fn plan(&mut self, row: &TimerRow, now: Now) -> Plan {
         let schedule = match row.schedule.as_deref().map(|text| self.schedules.get(text)).transpose() {
             Ok(schedule) => schedule,
-            Err(error) => return Plan::Bury(error.to_string()),
+            Err(error) => return Plan::DeadLetter(error.to_string()),
         };
         let run = row.scheduled;
         let next = |after: i64| schedule.as_ref().and_then(|schedule| schedule.next_after(run, after));
         let late = self.rules[row.topic].late;
         let is_late = |due: i64| now.wall.saturating_sub(due) > self.limits.late_after;
         // A retry is on time, but may have kept later runs waiting.
-        let replaces_next = matches!(late, Late::RunOnce | Late::Ask) && next(run).is_some_and(is_late);
+        let replaces_next =
+            matches!(late, Late::RunOnce | Late::HandlerDecides) && next(run).is_some_and(is_late);
         if !is_late(row.key.due) && !replaces_next {
             return Plan::TimerRun { next: next(run), after: run, missed: 0 };
         }
         match late {
             Late::Skip => next(now.wall).map_or(Plan::End, |next| Plan::SkipTo { next }),
-            Late::RunOnce | Late::Ask => {
+            Late::RunOnce | Late::HandlerDecides => {
                 let missed = schedule.as_ref().map_or(0, |s| s.missed(run, now.wall, MISSED_LIMIT));
                 Plan::TimerRun { next: next(now.wall), after: now.wall, missed }
             }
@@ -248,8 +249,8 @@ impl Engine {
                 Change::Retry { held, due: Self::due_after(now, pause), error }
             }
             None => {
-                self.metrics.buried.add(1);
-                Change::Bury { held, next: run.next, error }
+                self.metrics.dead_lettered.add(1);
+                Change::DeadLetter { held, next: run.next, error }
             }
         };
         run.phase = RunPhase::End;

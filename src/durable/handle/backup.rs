@@ -18,7 +18,7 @@ impl DurableTimers {
     /// docs/durable-timers.md has the steps.
     ///
     /// A thread of its own reads the store. Meanwhile its log grows, up to
-    /// [`SqliteStore::log_limit`](crate::durable::SqliteStore::log_limit). Closing the timers does
+    /// [`SqliteStore::max_log_bytes`](crate::durable::SqliteStore::max_log_bytes). Closing the timers does
     /// not wait for the copy.
     ///
     /// # Errors
@@ -33,7 +33,7 @@ impl DurableTimers {
     /// # let group = EventLoopGroup::builder().threads(1).build()?;
     /// # let directory = tempfile::tempdir()?;
     /// # let directory = directory.path();
-    /// let timers = DurableTimers::open(directory.join("timers.db"))?.start(&group)?;
+    /// let timers = DurableTimers::builder(SqliteStore::open(directory.join("timers.db"))?).start(&group)?;
     /// timers.backup_to(directory.join("timers-monday.db")).wait()?;
     /// # timers.close().wait()?;
     /// # SqliteStore::open(directory.join("timers-monday.db"))?;

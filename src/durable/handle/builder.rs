@@ -1,8 +1,6 @@
 //! `DurableTimersBuilder`: settings, topics and start.
 
 use super::timers::DurableTimers;
-#[cfg(feature = "durable-sqlite")]
-use crate::durable::store::SqliteStore;
 use crate::durable::{
     driver::{Driver, KeptTopic, Writer, paused},
     engine::{Engine, EngineInbox, EngineMessage, Limits, Rules},
@@ -33,7 +31,7 @@ const LATE_AFTER_WITH_NODES: Duration = Duration::from_secs(15);
 /// | setting | default | range | when it is reached |
 /// |---|---|---|---|
 /// | `near` | 60 s | 1 s to 1 h | later timers are only in the store |
-/// | `commit_within` | 2 ms | 0 to 1 s | a transaction begins |
+/// | `max_commit_delay` | 2 ms | 0 to 1 s | a transaction begins |
 /// | `late_after` | 1 s; 15 s in a store of several nodes | 0 to 1 day | the topic's [`Late`](crate::durable::Late) decides |
 /// | `max_loaded` | 65,536 timers in memory | 1 or more | the latest are dropped from memory and loaded again later |
 /// | `max_loaded_bytes` | 32 MiB, with new timers and those on their way from the store | 1 or more | the same |
@@ -48,7 +46,7 @@ pub struct DurableTimersBuilder {
     store: Box<dyn TimerStore>,
     topics: Vec<Topic>,
     near: Duration,
-    commit_within: Duration,
+    max_commit_delay: Duration,
     late_after: Option<Duration>,
     max_loaded: usize,
     max_loaded_bytes: usize,
@@ -61,19 +59,8 @@ pub struct DurableTimersBuilder {
 }
 
 impl DurableTimers {
-    /// Opens or creates an SQLite file with timers. No other program can open it as a store until
-    /// the timers are closed.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`SqliteStore::open`](crate::durable::SqliteStore::open), as [`Error::Other`].
-    #[cfg(feature = "durable-sqlite")]
-    pub fn open(path: impl AsRef<std::path::Path>) -> Result<DurableTimersBuilder> {
-        Ok(Self::on(SqliteStore::open(path)?))
-    }
-
-    /// Uses a store.
-    pub fn on(store: impl TimerStore + 'static) -> DurableTimersBuilder {
+    /// Returns a builder with default settings for the timers of a store.
+    pub fn builder(store: impl TimerStore + 'static) -> DurableTimersBuilder {
         DurableTimersBuilder::new(Box::new(store))
     }
 }
@@ -84,7 +71,7 @@ impl DurableTimersBuilder {
             store,
             topics: Vec::new(),
             near: Duration::from_secs(60),
-            commit_within: Duration::from_millis(2),
+            max_commit_delay: Duration::from_millis(2),
             late_after: None,
             max_loaded: 65_536,
             max_loaded_bytes: 32 << 20,
@@ -109,11 +96,11 @@ impl DurableTimersBuilder {
         self
     }
 
-    /// Sets how long a transaction waits for more changes at most. It waits no longer when as many
-    /// starts and commands are there as in the transaction before. A longer time makes fewer
+    /// Sets the longest time that a transaction waits for more changes. It waits no longer when as
+    /// many starts and commands are there as in the transaction before. A longer time makes fewer
     /// transactions.
-    pub fn commit_within(mut self, time: Duration) -> Self {
-        self.commit_within = time;
+    pub fn max_commit_delay(mut self, time: Duration) -> Self {
+        self.max_commit_delay = time;
         self
     }
 
@@ -187,7 +174,7 @@ impl DurableTimersBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] for a setting out of its range and for two topics of the same name,
+    /// [`Error::Setting`] for a setting out of its range, also of the store, and for two topics of the same name,
     /// [`Error::Other`] with a [`StoreError`](crate::durable::StoreError), [`Error::Io`] if the
     /// thread cannot be started.
     pub fn start(mut self, group: &EventLoopGroup) -> Result<DurableTimers> {
@@ -264,7 +251,7 @@ impl DurableTimersBuilder {
             inbox.clone(),
             clock,
             metrics,
-            self.commit_within,
+            self.max_commit_delay,
             store_thread,
         )
         .with_topics(kept, paused);
@@ -277,7 +264,7 @@ impl DurableTimersBuilder {
     fn check(&self) -> Result {
         let seconds = Duration::from_secs;
         within("near", self.near, seconds(1)..=seconds(3600), "1 s to 1 h")?;
-        within("commit_within", self.commit_within, Duration::ZERO..=seconds(1), "0 to 1 s")?;
+        within("max_commit_delay", self.max_commit_delay, Duration::ZERO..=seconds(1), "0 to 1 s")?;
         let late_after = self.late_after.unwrap_or(LATE_AFTER);
         within("late_after", late_after, Duration::ZERO..=seconds(24 * 3600), "0 to 1 day")?;
         at_least_one("max_loaded", self.max_loaded)?;
@@ -318,7 +305,7 @@ impl fmt::Debug for DurableTimersBuilder {
         f.debug_struct("DurableTimersBuilder")
             .field("topics", &self.topics)
             .field("near", &self.near)
-            .field("commit_within", &self.commit_within)
+            .field("max_commit_delay", &self.max_commit_delay)
             .field("late_after", &self.late_after)
             .finish_non_exhaustive()
     }

@@ -25,7 +25,7 @@ use std::{fmt, sync::Arc};
 /// use netwheel::prometheus;
 ///
 /// let group = EventLoopGroup::builder().threads(1).build()?;
-/// let timers = DurableTimers::on(MemoryDisk::new().open()?).start(&group)?;
+/// let timers = DurableTimers::builder(MemoryDisk::new().open()?).start(&group)?;
 /// let text = prometheus::encode(&(&group, DurableCollector::new("orders", &timers)))?;
 /// assert!(text.contains(r#"netwheel_durable_fired_total{timers="orders"} 0"#));
 /// # Ok::<(), netwheel::Error>(())

@@ -59,7 +59,7 @@ impl DurableTimers {
     ///
     /// let group = EventLoopGroup::builder().threads(1).build()?;
     /// let topic = Topic::new("unpaid", Late::RunOnce, Retry::never(), |due: Due<u32>| due.done());
-    /// let timers = DurableTimers::on(MemoryDisk::new().open()?).topic(topic).start(&group)?;
+    /// let timers = DurableTimers::builder(MemoryDisk::new().open()?).topic(topic).start(&group)?;
     /// let hour = Duration::from_secs(3600);
     /// timers.at("unpaid", hour, &17).key("order-17").start().wait()?;
     ///
@@ -123,7 +123,7 @@ impl DurableTimers {
         done
     }
 
-    /// Finds the timer, and then asks for a command by its number. A timer that ends in between is
+    /// Finds the timer, and then asks for a command by its id. A timer that ends in between is
     /// not found by the command either.
     fn ask_key(&self, topic: &str, key: &str, command: TimerCommand) -> Completion<bool> {
         let (completer, permit, done) = match self.port.begin_on_loop() {

@@ -107,7 +107,7 @@ impl DurableTimers {
     /// # use std::time::Duration;
     /// # let group = EventLoopGroup::builder().threads(1).build()?;
     /// # let topic = Topic::new("trial", Late::RunOnce, Retry::never(), |due: Due<u32>| due.done());
-    /// # let timers = DurableTimers::on(MemoryDisk::new().open()?).topic(topic).start(&group)?;
+    /// # let timers = DurableTimers::builder(MemoryDisk::new().open()?).topic(topic).start(&group)?;
     /// let month = Duration::from_secs(30 * 24 * 3600);
     /// let ends = (0..1000u32).map(|user| timers.at("trial", month, &user).key(user.to_string()));
     /// for id in timers.start_many(ends).wait()? {
@@ -195,7 +195,7 @@ impl<'a> StartTimer<'a> {
     /// # use std::time::Duration;
     /// # let group = EventLoopGroup::builder().threads(1).build()?;
     /// # let topic = Topic::new("poll", Late::Skip, Retry::never(), |due: Due<String>| due.done());
-    /// # let timers = DurableTimers::on(MemoryDisk::new().open()?).topic(topic).start(&group)?;
+    /// # let timers = DurableTimers::builder(MemoryDisk::new().open()?).topic(topic).start(&group)?;
     /// let minute = Duration::from_secs(60);
     /// timers.every("poll", minute, "https://old.example").start().wait()?;
     /// timers.every("poll", minute, "https://new.example").replace_payload().start().wait()?;
@@ -245,7 +245,7 @@ impl<'a> StartTimer<'a> {
     ///
     /// ```
     /// use netwheel::{Error, EventLoopGroup};
-    /// use netwheel::durable::{Due, DurableTimers, Late, Retry, Topic, rusqlite};
+    /// use netwheel::durable::{Due, DurableTimers, Late, Retry, SqliteStore, Topic, rusqlite};
     /// use rusqlite::TransactionBehavior;
     /// use std::time::Duration;
     ///
@@ -253,7 +253,7 @@ impl<'a> StartTimer<'a> {
     /// # let path = folder.path().join("orders.db");
     /// let group = EventLoopGroup::builder().threads(1).build()?;
     /// let topic = Topic::new("unpaid", Late::RunOnce, Retry::never(), |due: Due<i64>| due.done());
-    /// let timers = DurableTimers::open(&path)?.topic(topic).start(&group)?;
+    /// let timers = DurableTimers::builder(SqliteStore::open(&path)?).topic(topic).start(&group)?;
     ///
     /// let mut database = rusqlite::Connection::open(&path).map_err(Error::other)?;
     /// database.execute_batch("CREATE TABLE orders (id INTEGER PRIMARY KEY)").map_err(Error::other)?;

@@ -41,7 +41,7 @@ use std::{
 ///     due.done();
 /// };
 /// // A server uses a store that survives, such as `SqliteStore::open("/var/lib/timers.db")?`.
-/// let timers = DurableTimers::on(MemoryDisk::new().open()?)
+/// let timers = DurableTimers::builder(MemoryDisk::new().open()?)
 ///     .topic(Topic::new("remind", Late::RunOnce, Retry::backoff(5), remind))
 ///     .start(&group)?;
 /// let id = timers.at("remind", Duration::from_millis(20), &"tea").key("order-17").start().wait()?;

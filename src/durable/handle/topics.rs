@@ -51,7 +51,7 @@ impl DurableTimers {
     ///
     /// let group = EventLoopGroup::builder().threads(1).build()?;
     /// let topic = Topic::new("webhook", Late::RunOnce, Retry::backoff(5), |due: Due<String>| due.done());
-    /// let timers = DurableTimers::on(MemoryDisk::new().open()?).topic(topic).start(&group)?;
+    /// let timers = DurableTimers::builder(MemoryDisk::new().open()?).topic(topic).start(&group)?;
     /// assert!(timers.pause("webhook").wait()?);
     /// assert!(timers.counts().wait()?[0].is_paused);
     /// assert!(timers.resume("webhook").wait()?);

@@ -12,9 +12,9 @@
 /// | `RunOnce` | runs | one run for all missed runs |
 /// | `RunAll` | runs | each missed run, at most the latest `at_most` of them |
 /// | `Skip` | ends without a run | no run; goes on with the next one |
-/// | `Ask` | runs | one run for all missed runs |
+/// | `HandlerDecides` | runs | one run for all missed runs |
 ///
-/// With `Ask`, the handler decides by [`Due::lateness`](crate::durable::Due::lateness) and
+/// With `HandlerDecides`, the handler decides by [`Due::lateness`](crate::durable::Due::lateness) and
 /// [`Due::missed`](crate::durable::Due::missed), and may answer
 /// [`Due::skip`](crate::durable::Due::skip).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,5 +30,5 @@ pub enum Late {
     /// Do not run.
     Skip,
     /// Run once, and let the handler decide. Skipping is counted like that of `Skip`.
-    Ask,
+    HandlerDecides,
 }

@@ -16,13 +16,13 @@ use std::time::Duration;
 /// // Six attempts, with pauses of 1, 2, 4, 8 and 16 s between them.
 /// let retry = Retry::backoff(5);
 /// // Up to 21 attempts, with pauses of 10, 20, 40 s, … and at most 10 min.
-/// let retry = Retry::backoff(20).first(Duration::from_secs(10)).longest(Duration::from_secs(600));
+/// let retry = Retry::backoff(20).initial(Duration::from_secs(10)).max_delay(Duration::from_secs(600));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retry {
     retries: u32,
-    first: Duration,
-    longest: Duration,
+    initial: Duration,
+    max_delay: Duration,
 }
 
 impl Retry {
@@ -33,27 +33,31 @@ impl Retry {
 
     /// Tries again up to `retries` times, after pauses that double from 1 s to at most 1 h.
     pub const fn backoff(retries: u32) -> Self {
-        Retry { retries, first: Duration::from_secs(1), longest: Duration::from_secs(3600) }
+        Retry { retries, initial: Duration::from_secs(1), max_delay: Duration::from_secs(3600) }
     }
 
     /// Sets the first pause, 1 ms or more.
-    pub const fn first(mut self, pause: Duration) -> Self {
-        self.first = pause;
+    pub const fn initial(mut self, pause: Duration) -> Self {
+        self.initial = pause;
         self
     }
 
     /// Sets the longest pause, at least the first one.
-    pub const fn longest(mut self, pause: Duration) -> Self {
-        self.longest = pause;
+    pub const fn max_delay(mut self, pause: Duration) -> Self {
+        self.max_delay = pause;
         self
     }
 
     pub(in crate::durable) fn check(&self) -> Result {
-        if self.first < Duration::from_millis(1) {
-            return Err(Error::setting("first", format!("{:?}", self.first), "1 ms or more"));
+        if self.initial < Duration::from_millis(1) {
+            return Err(Error::setting("initial", format!("{:?}", self.initial), "1 ms or more"));
         }
-        if self.longest < self.first {
-            return Err(Error::setting("longest", format!("{:?}", self.longest), "at least the first pause"));
+        if self.max_delay < self.initial {
+            return Err(Error::setting(
+                "max_delay",
+                format!("{:?}", self.max_delay),
+                "at least the first pause",
+            ));
         }
         Ok(())
     }
@@ -65,7 +69,7 @@ impl Retry {
             return None;
         }
         let factor = 1u32.checked_shl(attempt.saturating_sub(1)).unwrap_or(u32::MAX);
-        Some(self.first.saturating_mul(factor).min(self.longest))
+        Some(self.initial.saturating_mul(factor).min(self.max_delay))
     }
 
     pub(in crate::durable) fn is_never(&self) -> bool {
@@ -79,7 +83,7 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_the_longest_and_end() {
-        let retry = Retry::backoff(5).longest(Duration::from_secs(5));
+        let retry = Retry::backoff(5).max_delay(Duration::from_secs(5));
         let pauses: Vec<_> = (1..8).map(|attempt| retry.pause_after(attempt).map(|p| p.as_secs())).collect();
         assert_eq!(pauses, [Some(1), Some(2), Some(4), Some(5), Some(5), None, None]);
         assert_eq!(Retry::never().pause_after(1), None);
@@ -88,8 +92,8 @@ mod tests {
 
     #[test]
     fn impossible_pauses_are_refused() {
-        assert!(Retry::backoff(1).first(Duration::ZERO).check().is_err());
-        assert!(Retry::backoff(1).longest(Duration::from_millis(999)).check().is_err());
+        assert!(Retry::backoff(1).initial(Duration::ZERO).check().is_err());
+        assert!(Retry::backoff(1).max_delay(Duration::from_millis(999)).check().is_err());
         assert!(Retry::never().check().is_ok());
     }
 }

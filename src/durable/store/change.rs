@@ -2,7 +2,7 @@
 
 use super::{
     error::StoreError,
-    row::{Begun, DueKey, Held, TimerRow},
+    row::{DueKey, Held, TimerRow},
     topic_set::TopicSet,
     transaction::Effect,
 };
@@ -11,6 +11,7 @@ use std::fmt;
 
 /// A timer to store.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NewTimer {
     /// The index of its topic in the list given to
     /// [`TimerStore::attach`](super::TimerStore::attach).
@@ -28,19 +29,17 @@ pub struct NewTimer {
 }
 
 impl NewTimer {
+    /// Creates a one-shot timer without a key.
+    pub fn new(topic: usize, due: i64, payload: Vec<u8>) -> Self {
+        NewTimer { topic, due, idempotency_key: None, schedule: None, payload, replaces_payload: false }
+    }
+
     /// Returns the row of this timer after it was stored, in a store of one node.
     pub(super) fn stored_row(&self, id: TimerId) -> TimerRow {
         TimerRow {
-            key: DueKey { due: self.due, id },
-            topic: self.topic,
-            scheduled: self.due,
-            attempts: 0,
-            begun: Begun::No,
             idempotency_key: self.idempotency_key.clone(),
             schedule: self.schedule.clone(),
-            payload: self.payload.clone(),
-            partition: 0,
-            epoch: 0,
+            ..TimerRow::new(DueKey::new(self.due, id), self.topic, self.payload.clone())
         }
     }
 
@@ -59,6 +58,9 @@ impl NewTimer {
 
 /// A change of one timer. [`TimerStore::commit`](super::TimerStore::commit) applies many of them in
 /// one transaction.
+///
+/// A store answers a change that it does not know with [`Outcome::Refused`]. The fields of a change
+/// stay as they are: what a store must not ignore is a change of its own.
 #[non_exhaustive]
 pub enum Change {
     /// Stores a timer. If there is one with the same topic and idempotency key, nothing is stored.
@@ -97,7 +99,7 @@ pub enum Change {
     },
     /// Turns a run into a dead letter, and counts the attempt as [`Change::Retry`] does. A periodic
     /// timer goes on with `next`, and a copy becomes the dead letter.
-    Bury {
+    DeadLetter {
         /// The run.
         held: Held,
         /// The next run of a periodic timer.
@@ -136,7 +138,7 @@ impl Change {
             Change::End { held, .. }
             | Change::Begin { held, .. }
             | Change::Retry { held, .. }
-            | Change::Bury { held, .. }
+            | Change::DeadLetter { held, .. }
             | Change::SkipTo { held, .. }
             | Change::Claim { held } => Some(*held),
             Change::Start(_) | Change::Cancel(_) | Change::Move { .. } => None,
@@ -157,9 +159,12 @@ impl fmt::Debug for Change {
             Change::Retry { held, due, error } => {
                 f.debug_struct("Retry").field("held", held).field("due", due).field("error", error).finish()
             }
-            Change::Bury { held, next, error } => {
-                f.debug_struct("Bury").field("held", held).field("next", next).field("error", error).finish()
-            }
+            Change::DeadLetter { held, next, error } => f
+                .debug_struct("DeadLetter")
+                .field("held", held)
+                .field("next", next)
+                .field("error", error)
+                .finish(),
             Change::SkipTo { held, next } => {
                 f.debug_struct("SkipTo").field("held", held).field("next", next).finish()
             }
@@ -173,7 +178,7 @@ impl fmt::Debug for Change {
     }
 }
 
-/// What a change did.
+/// The result of a change.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -207,6 +212,7 @@ impl Outcome {
 
 /// The timers to load.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct LoadRange {
     /// Only timers of these topics.
     pub topics: TopicSet,
@@ -220,8 +226,16 @@ pub struct LoadRange {
     pub max_bytes: usize,
 }
 
+impl LoadRange {
+    /// Creates the range of all timers of the topics that are due by `until`, without a limit.
+    pub fn new(topics: TopicSet, until: i64) -> Self {
+        LoadRange { topics, after: DueKey::FIRST, until, limit: usize::MAX, max_bytes: usize::MAX }
+    }
+}
+
 /// An answer of a store with timers.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Loaded {
     /// The timers.
     pub rows: Vec<TimerRow>,
@@ -231,6 +245,11 @@ pub struct Loaded {
 }
 
 impl Loaded {
+    /// Creates an answer. It is complete if no limit has cut it.
+    pub fn new(rows: Vec<TimerRow>, is_complete: bool) -> Self {
+        Loaded { rows, is_complete }
+    }
+
     /// Returns the size of all payloads, keys and schedules.
     #[cfg(feature = "durable-postgres")]
     pub(super) fn data_len(&self) -> usize {

@@ -2,6 +2,7 @@
 
 /// Selects dead letters of a topic, the oldest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeadLetters {
     /// The name of the topic.
     pub topic: String,
@@ -14,6 +15,11 @@ pub struct DeadLetters {
 }
 
 impl DeadLetters {
+    /// Selects all dead letters of a topic.
+    pub fn new(topic: impl Into<String>) -> Self {
+        DeadLetters { topic: topic.into(), until: i64::MAX, keep: 0, limit: usize::MAX }
+    }
+
     /// Returns how many letters to select of a topic that has `dead` letters.
     pub(super) fn limit_of(&self, dead: i64) -> i64 {
         let keep = i64::try_from(self.keep).unwrap_or(i64::MAX);

@@ -1,6 +1,6 @@
 //! `StoreError`: why a store failed.
 
-use crate::error::Error;
+use crate::error::{Error, SettingError};
 use std::{fmt, sync::Arc};
 
 /// An error of a store. Reported as the cause of an [`Error::Other`].
@@ -42,6 +42,8 @@ pub enum StoreError {
     /// A [`start_in`](crate::durable::StartTimer::start_in) of a periodic timer that is stored with
     /// another schedule. Only [`start`](crate::durable::StartTimer::start) changes a schedule.
     OtherSchedule,
+    /// A setting of the store is out of its range. [`Error::Setting`] for the program.
+    Setting(SettingError),
     /// Anything else, such as a failed `fsync` or a damaged file.
     Failed(Arc<str>),
 }
@@ -51,6 +53,12 @@ impl StoreError {
     /// nothing was stored: only [`StoreError::Server`] says so, and [`StoreError::DiskFull`].
     pub fn is_transient(&self) -> bool {
         matches!(self, StoreError::Busy(_) | StoreError::DiskFull | StoreError::Server(_))
+    }
+
+    /// Creates a [`Setting`](StoreError::Setting) error, which
+    /// [`attach`](super::TimerStore::attach) returns for a setting that was not checked before.
+    pub fn setting(setting: &'static str, value: impl fmt::Display, allowed: &'static str) -> Self {
+        StoreError::Setting(SettingError::new(setting, value.to_string(), allowed))
     }
 
     /// Wraps any other error.
@@ -78,6 +86,7 @@ impl fmt::Display for StoreError {
                 f.write_str("the timer is stored with another schedule, which only `start` changes")
             }
             StoreError::StaleEpoch => f.write_str("another node has taken over the timer"),
+            StoreError::Setting(refused) => refused.fmt(f),
             StoreError::Failed(cause) => write!(f, "the timer store failed: {cause}"),
         }
     }
@@ -87,6 +96,9 @@ impl std::error::Error for StoreError {}
 
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
-        Error::other(error)
+        match error {
+            StoreError::Setting(refused) => Error::Setting(refused),
+            error => Error::other(error),
+        }
     }
 }

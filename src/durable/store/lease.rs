@@ -4,6 +4,7 @@ use std::time::Duration;
 
 /// The partitions that a node owns, and for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Lease {
     /// Each partition with the epoch under which the node owns it, in order.
     pub partitions: Vec<(u32, i64)>,
@@ -24,11 +25,34 @@ pub struct Lease {
     pub renew_after: Duration,
 }
 
+impl Lease {
+    /// Creates the lease of partitions with their epochs, in order. No partition is drained or
+    /// suspect, and the timers need not be loaded again.
+    pub fn new(partitions: Vec<(u32, i64)>, valid_for: Duration, renew_after: Duration) -> Self {
+        Lease {
+            partitions,
+            draining: Vec::new(),
+            suspects: Vec::new(),
+            valid_for,
+            needs_reload: false,
+            renew_after,
+        }
+    }
+}
+
 /// A reading of the clock by which all nodes of a store agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ClockReading {
     /// The time, in microseconds since 1970 (UTC). Not later than the clock's own.
     pub micros: i64,
     /// How far the clock may be ahead of that.
     pub error: Duration,
+}
+
+impl ClockReading {
+    /// Creates a reading, in microseconds since 1970 (UTC), with its error.
+    pub fn new(micros: i64, error: Duration) -> Self {
+        ClockReading { micros, error }
+    }
 }

@@ -128,7 +128,7 @@ pub trait TimerStore: Send {
     /// connection between transactions that are expensive to get. It must not exclude other
     /// connections for longer than a transaction. Called with `false` before the thread sleeps
     /// until the next request. Between the changes of a transaction, it may sleep for up to
-    /// `commit_within`.
+    /// `max_commit_delay`.
     fn set_busy(&mut self, is_busy: bool) {
         let _ = is_busy;
     }

@@ -2,7 +2,7 @@
 //!
 //! A node that owns more than its share gives the surplus back. A partition with runs that were
 //! claimed and have not ended is first drained, so that no run is repeated: the node does not fire
-//! its timers any more, but still ends those runs. Draining takes `drain_within` at most. Then the
+//! its timers any more, but still ends those runs. Draining takes `drain_timeout` at most. Then the
 //! partition is given back in any case, because its other timers wait. A node that is about to stop
 //! has no share, so it gives everything back in this way.
 
@@ -118,12 +118,12 @@ impl Ownership {
                 (Change::Claim { held } | Change::Begin { held, .. }, Outcome::Done(_)) => {
                     self.claimed.insert(held.key.id, held.partition);
                 }
-                // The engine retries or buries a run whose effect failed.
+                // The engine retries a run or makes it a dead letter, whose effect failed.
                 (Change::End { .. }, Outcome::Refused(StoreError::Effect(_))) => {}
                 (
                     Change::End { held, .. }
                     | Change::Retry { held, .. }
-                    | Change::Bury { held, .. }
+                    | Change::DeadLetter { held, .. }
                     | Change::SkipTo { held, .. }
                     | Change::Begin { held, .. }
                     | Change::Claim { held },

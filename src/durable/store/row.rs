@@ -4,6 +4,7 @@ use crate::durable::id::TimerId;
 
 /// The place of a timer in the order of firing: by due time, then by id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub struct DueKey {
     /// When the timer is due, in milliseconds since 1970 (UTC).
     pub due: i64,
@@ -15,6 +16,11 @@ impl DueKey {
     /// Comes before all timers.
     pub const FIRST: DueKey = DueKey { due: i64::MIN, id: TimerId::new(i64::MIN) };
 
+    /// Creates the key of a timer.
+    pub const fn new(due: i64, id: TimerId) -> Self {
+        DueKey { due, id }
+    }
+
     /// Returns the key behind all timers that are due at `due`.
     pub const fn end_of(due: i64) -> Self {
         DueKey { due, id: TimerId::new(i64::MAX) }
@@ -22,7 +28,18 @@ impl DueKey {
 }
 
 /// A pending timer of the store.
+///
+/// A store creates it with [`TimerRow::new`] and sets the fields that differ:
+///
+/// ```
+/// use netwheel::durable::{TimerId, store::{DueKey, TimerRow}};
+///
+/// let mut row = TimerRow::new(DueKey::new(1_700_000_000_000, TimerId::new(7)), 0, b"null".to_vec());
+/// row.attempts = 2;
+/// assert_eq!(row.scheduled, 1_700_000_000_000);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TimerRow {
     /// When it fires next, and its id.
     pub key: DueKey,
@@ -55,6 +72,7 @@ pub struct TimerRow {
 /// timers whose time had come may have ended it, so their attempts are noted:
 /// [`Change::Begin`](super::Change::Begin).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 #[repr(u8)]
 pub enum Begun {
     /// None was noted. The attempt is counted when it has failed.
@@ -79,6 +97,23 @@ impl Begun {
 }
 
 impl TimerRow {
+    /// Creates the row of a one-shot timer without a key that is due at its scheduled time: no
+    /// attempts so far, in a store of one node.
+    pub fn new(key: DueKey, topic: usize, payload: Vec<u8>) -> Self {
+        TimerRow {
+            key,
+            topic,
+            scheduled: key.due,
+            attempts: 0,
+            begun: Begun::No,
+            idempotency_key: None,
+            schedule: None,
+            payload,
+            partition: 0,
+            epoch: 0,
+        }
+    }
+
     /// Returns what identifies this run of the timer in a change.
     pub fn held(&self) -> Held {
         Held { key: self.key, partition: self.partition, epoch: self.epoch }
@@ -104,6 +139,7 @@ impl TimerRow {
 /// A run of a timer that this node has loaded. A change of it is refused when the stored timer has
 /// another due time, or when another node owns its partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Held {
     /// The timer, and the due time with which it was loaded.
     pub key: DueKey,
@@ -111,4 +147,12 @@ pub struct Held {
     pub partition: u32,
     /// The epoch under which it was loaded.
     pub epoch: i64,
+}
+
+impl Held {
+    /// Creates the description of a run that was loaded under an epoch. A store of one node has
+    /// partition 0 and epoch 0.
+    pub fn new(key: DueKey, partition: u32, epoch: i64) -> Self {
+        Held { key, partition, epoch }
+    }
 }

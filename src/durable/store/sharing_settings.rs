@@ -17,7 +17,7 @@ pub(super) struct SharingSettings {
     pub(super) partitions: u32,
     pub(super) lease: Duration,
     request_timeout: Option<Duration>,
-    drain_within: Option<Duration>,
+    drain_timeout: Option<Duration>,
 }
 
 impl Default for SharingSettings {
@@ -26,7 +26,7 @@ impl Default for SharingSettings {
             partitions: 64,
             lease: Duration::from_secs(6),
             request_timeout: None,
-            drain_within: None,
+            drain_timeout: None,
         }
     }
 }
@@ -36,8 +36,8 @@ impl SharingSettings {
         self.request_timeout = Some(time);
     }
 
-    pub(super) fn set_drain_within(&mut self, time: Duration) {
-        self.drain_within = Some(time);
+    pub(super) fn set_drain_timeout(&mut self, time: Duration) {
+        self.drain_timeout = Some(time);
     }
 
     /// Returns the time limit for each request.
@@ -46,8 +46,8 @@ impl SharingSettings {
     }
 
     /// Returns how long a partition that is to be given back is kept for runs without an answer.
-    pub(super) fn drain_within(&self) -> Duration {
-        self.drain_within.unwrap_or(self.lease)
+    pub(super) fn drain_timeout(&self) -> Duration {
+        self.drain_timeout.unwrap_or(self.lease)
     }
 
     /// # Errors
@@ -58,7 +58,7 @@ impl SharingSettings {
         within("lease", self.lease, Duration::from_millis(300), longest, "300 ms to 10 min")?;
         let timeout = self.request_timeout();
         within("request_timeout", timeout, SHORTEST_TIMEOUT, self.lease, "50 ms to the lease")?;
-        within("drain_within", self.drain_within(), Duration::ZERO, longest, "0 to 10 min")?;
+        within("drain_timeout", self.drain_timeout(), Duration::ZERO, longest, "0 to 10 min")?;
         if !(1..=MAX_PARTITIONS).contains(&self.partitions) {
             return Err(Error::setting("partitions", self.partitions, "1 to 4096"));
         }

@@ -101,9 +101,9 @@ impl Topic {
     /// use netwheel::durable::{Due, Late, Retry, Topic};
     ///
     /// let topic = Topic::new("webhook", Late::RunOnce, Retry::backoff(5), |due: Due<String>| due.done())
-    ///     .concurrency(16);
+    ///     .max_running(16);
     /// ```
-    pub fn concurrency(mut self, runs: usize) -> Self {
+    pub fn max_running(mut self, runs: usize) -> Self {
         self.rules.concurrency = Some(runs);
         self
     }
@@ -144,7 +144,7 @@ impl Topic {
         }
         self.rules.retry.check()?;
         if self.rules.concurrency == Some(0) {
-            return Err(Error::setting("concurrency", 0, "1 or more runs"));
+            return Err(Error::setting("max_running", 0, "1 or more runs"));
         }
         if let Some(limit) = self.rules.run_timeout.filter(|limit| *limit < Duration::from_millis(1)) {
             return Err(Error::setting("run_timeout", format!("{limit:?}"), "1 ms or more"));

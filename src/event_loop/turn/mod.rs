@@ -118,7 +118,7 @@ impl Turn {
             self.spin.worked();
             self.sleep.worked(self.io.services.now);
         } else if cause == Some(WakeCause::Waker) {
-            self.shared.metrics.wakes_in_vain.add(1);
+            self.shared.metrics.spurious_wakes.add(1);
             if self.spin.woken_in_vain(self.io.services.now) {
                 let say = |turn: &mut Self| {
                     log::warn!("{}: the loop is woken repeatedly without any work", turn.shared.name);

@@ -128,10 +128,10 @@ impl Turn {
     /// `behind`.
     fn run_due(
         &mut self,
-        due: timer::Due<Due>,
+        due: timer::DueEntry<Due>,
         now: u64,
         current: &mut Option<Key>,
-        behind: &mut Vec<(timer::Due<Due>, u64)>,
+        behind: &mut Vec<(timer::DueEntry<Due>, u64)>,
     ) {
         self.shared.metrics.lag.record(self.io.services.now.saturating_sub(due.deadline));
         match due.value {
@@ -192,7 +192,7 @@ impl Turn {
     }
 
     /// Puts a periodic task back for its next run.
-    fn put_back(&mut self, due: timer::Due<Due>, next: u64) {
+    fn put_back(&mut self, due: timer::DueEntry<Due>, next: u64) {
         let Due::Task(task) = &due.value else { return };
         let task = task.clone();
         let place = self.io.services.queue.reinsert(due, next);

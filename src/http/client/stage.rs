@@ -226,7 +226,7 @@ impl Stage for ClientStage {
                 let is_tunnel = kind == Some(RequestKind::Connect) && status.is_success();
                 if status == StatusCode::SWITCHING_PROTOCOLS || is_tunnel {
                     // The bytes behind the head belong to the next pipeline.
-                    ctx.pause_reads();
+                    ctx.pause_reading();
                 } else if status.is_informational() {
                     if self.awaits_continue && status == StatusCode::CONTINUE {
                         self.awaits_continue = false;

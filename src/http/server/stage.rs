@@ -92,9 +92,9 @@ impl ServerStage {
     fn read_if(ctx: &mut Ctx<'_>, writable: bool) {
         if !writable {
             // Without looking for the end of the stream: requests that precede it are answered.
-            ctx.pause_reads();
+            ctx.pause_reading();
         } else if ctx.is_paused() {
-            ctx.resume_reads();
+            ctx.resume_reading();
         }
     }
 
@@ -182,7 +182,7 @@ impl ServerStage {
             return false;
         }
         // The next request waits undecoded. A client that goes away is noticed meanwhile.
-        ctx.pause_reads_until_gone();
+        ctx.pause_reading_until_gone();
         true
     }
 
@@ -415,7 +415,7 @@ impl Stage for ServerStage {
                     exchange.input = Input::Complete;
                 }
                 // The bytes behind the request, and the end of the stream, are the next pipeline's.
-                ctx.pause_reads();
+                ctx.pause_reading();
             }
         }
         Ok(())

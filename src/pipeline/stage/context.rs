@@ -96,7 +96,7 @@ impl<S: Stage> StageContext<'_, S> {
 
     // ---- input ----
 
-    /// Pauses reading until this stage calls [`resume_reads`](StageContext::resume_reads).
+    /// Pauses reading until this stage calls [`resume_reading`](StageContext::resume_reading).
     ///
     /// No further message is decoded or delivered, and the socket is not read, so the peer
     /// experiences backpressure. Undecoded bytes and queued messages stay where they are. The peer
@@ -111,17 +111,17 @@ impl<S: Stage> StageContext<'_, S> {
     /// Each stage pauses for itself, so reading resumes when no stage pauses it. A second call of
     /// the same stage is a no-op. Auto-read and reads that the handler has requested stay as they
     /// are, and take effect when reading resumes. The pause ends when the pipeline is replaced.
-    pub fn pause_reads(&mut self) {
-        self.state.pause_reads(self.position);
+    pub fn pause_reading(&mut self) {
+        self.state.pause_reading(self.position);
     }
 
-    /// Like [`pause_reads`](StageContext::pause_reads), but notices a peer that goes away while
+    /// Like [`pause_reading`](StageContext::pause_reading), but notices a peer that goes away while
     /// reading is paused: the channel closes if the connection fails, and, without
     /// [`half_close`](crate::channel::ChannelOptions::half_close), if the peer ends its stream.
     /// Undecoded messages are dropped then, because the peer does not wait for an answer.
     #[cfg(feature = "http")]
-    pub(crate) fn pause_reads_until_gone(&mut self) {
-        self.state.pause_reads(self.position);
+    pub(crate) fn pause_reading_until_gone(&mut self) {
+        self.state.pause_reading(self.position);
         self.state.watch_for_end(self.position);
     }
 
@@ -129,8 +129,8 @@ impl<S: Stage> StageContext<'_, S> {
     ///
     /// Delivery resumes when the running callback has returned: immediately if the callback is
     /// part of a delivery, otherwise in the next turn, without waiting for further input.
-    pub fn resume_reads(&mut self) {
-        self.state.resume_reads(self.position, self.services.now);
+    pub fn resume_reading(&mut self) {
+        self.state.resume_reading(self.position, self.services.now);
     }
 
     /// Returns whether this stage has paused reading.

@@ -61,7 +61,7 @@ use crate::error::{Error, Result};
 ///         if self.user.is_some() {
 ///             return Ok(Some(line));
 ///         }
-///         ctx.pause_reads();
+///         ctx.pause_reading();
 ///         ctx.offload(
 ///             move || user_of(&line),
 ///             |me, ctx, user| {
@@ -71,7 +71,7 @@ use crate::error::{Error, Result};
 ///                     ctx.close();
 ///                     return Ok(());
 ///                 }
-///                 ctx.resume_reads();
+///                 ctx.resume_reading();
 ///                 ctx.write("welcome".into())
 ///             },
 ///         )?;

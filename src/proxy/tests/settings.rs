@@ -43,15 +43,19 @@ fn a_version_that_is_not_accepted_is_refused_with_its_first_byte() {
 
 #[test]
 fn the_limit_of_a_header_can_be_changed() {
+    let trusted = || ProxyProtocol::required().trust_unix_sockets();
     for invalid in [0, 51, ProxyHeader::MAX_LEN + 1] {
-        ProxyProtocol::required().max_len(invalid).unwrap_err();
+        trusted().max_len(invalid).check().unwrap_err();
+    }
+    for valid in [52, ProxyHeader::MAX_LEN] {
+        trusted().max_len(valid).check().unwrap();
     }
     ProxyProtocol::required().trust("10.0.0.0/33").unwrap_err();
     let header = v2(0x21, 0x11, &[&IPV4[..], &field(0xe0, &[0; 22])].concat());
     assert_eq!(header.len(), 53);
     let error = ProxyError::TooLong { length: 53, limit: 52 };
-    assert_eq!(ProxyProtocol::required().max_len(52).unwrap().parse(&header), Err(error));
-    let largest = ProxyProtocol::required().max_len(ProxyHeader::MAX_LEN).unwrap();
+    assert_eq!(ProxyProtocol::required().max_len(52).parse(&header), Err(error));
+    let largest = ProxyProtocol::required().max_len(ProxyHeader::MAX_LEN);
     let header = v2(0x20, 0x00, &field(0xe0, &vec![0; 65_532]));
     assert_eq!(largest.parse(&header).unwrap().unwrap().1, ProxyHeader::MAX_LEN);
 }

@@ -10,6 +10,7 @@ pub(super) const DEFAULT_USER: &str = "default";
 
 /// When the writes of a simulated Redis are safe (`appendonly`, `appendfsync`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Persistence {
     /// Before they are acknowledged (`always`).
     #[default]

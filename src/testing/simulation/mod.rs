@@ -213,7 +213,7 @@ impl Simulation {
     /// Sets how long a program may run without a wait, in real time. A program that takes longer is
     /// stuck in something that the simulation does not control, for example in a lock, and the run
     /// fails with the name of its thread. The default is 30 seconds.
-    pub fn longest_turn(&mut self, time: Duration) -> &mut Self {
+    pub fn turn_timeout(&mut self, time: Duration) -> &mut Self {
         self.shared.turns.set_longest(time);
         self
     }

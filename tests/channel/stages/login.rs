@@ -38,14 +38,14 @@ impl Stage for Login {
             return Ok(Some((user, line)));
         }
         let answers = self.answers.clone();
-        ctx.pause_reads();
+        ctx.pause_reading();
         ctx.offload(
             move || answers.lock().unwrap().recv_timeout(PATIENCE).unwrap_or(None),
             |me, ctx, user| {
                 me.user = user?;
                 match me.user {
                     Some(user) => {
-                        ctx.resume_reads();
+                        ctx.resume_reading();
                         ctx.write(format!("welcome, {user}").into())
                     }
                     None => {

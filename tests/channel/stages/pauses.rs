@@ -24,11 +24,11 @@ const SECOND: Duration = Duration::from_secs(1);
 fn pauses(name: &'static str, log: &Log, delay: Duration) -> Probe {
     Probe::with(name, log, move |ctx, event| {
         if event == "read pause" {
-            ctx.pause_reads();
+            ctx.pause_reading();
             assert!(ctx.is_paused());
             ctx.schedule(delay, |me, ctx| {
                 me.note("resumes");
-                ctx.resume_reads();
+                ctx.resume_reading();
                 assert!(!ctx.is_paused());
                 Ok(())
             });
@@ -93,19 +93,19 @@ fn reading_resumes_when_no_stage_pauses_it() {
 fn a_second_pause_and_a_resume_without_a_pause_do_nothing() {
     let log = Log::new();
     let a = Probe::with("a", &log, |ctx, event| {
-        ctx.resume_reads();
+        ctx.resume_reading();
         if event == "read 1" {
-            ctx.pause_reads();
-            ctx.pause_reads();
-            ctx.resume_reads();
+            ctx.pause_reading();
+            ctx.pause_reading();
+            ctx.resume_reading();
         }
         None
     });
     let b = Probe::with("b", &log, |ctx, event| {
         if event == "read 2" {
-            ctx.pause_reads();
+            ctx.pause_reading();
             ctx.schedule(SECOND, |_, ctx| {
-                ctx.resume_reads();
+                ctx.resume_reading();
                 Ok(())
             });
         }
@@ -184,9 +184,9 @@ fn queued_messages_of_a_stage_wait_for_the_pause() {
     let log = Log::new();
     let pauses = Probe::with("a", &log, |ctx, event| {
         if event == "read p" {
-            ctx.pause_reads();
+            ctx.pause_reading();
             ctx.schedule(SECOND, |_, ctx| {
-                ctx.resume_reads();
+                ctx.resume_reading();
                 Ok(())
             });
         }
@@ -316,12 +316,12 @@ impl Stage for OneAtATime {
     type WriteOut = Bytes;
 
     fn read(&mut self, ctx: &mut StageContext<'_, Self>, request: Bytes) -> Result<Option<Bytes>> {
-        ctx.pause_reads();
+        ctx.pause_reading();
         Ok(Some(request))
     }
 
     fn write(&mut self, ctx: &mut StageContext<'_, Self>, response: Bytes) -> Result {
-        ctx.resume_reads();
+        ctx.resume_reading();
         ctx.write(response)
     }
 }

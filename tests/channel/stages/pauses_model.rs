@@ -59,7 +59,7 @@ fn stage(index: usize, log: &Log, resume: Rc<Cell<bool>>) -> Probe {
     fn poll(ctx: &mut netwheel::StageContext<'_, Probe>, resume: Rc<Cell<bool>>) {
         ctx.schedule(Duration::from_millis(1), move |_, ctx| {
             if resume.take() {
-                ctx.resume_reads();
+                ctx.resume_reading();
             }
             poll(ctx, resume);
             Ok(())
@@ -71,7 +71,7 @@ fn stage(index: usize, log: &Log, resume: Rc<Cell<bool>>) -> Probe {
         } else if let Some(line) = event.strip_prefix("read ") {
             let mask: u8 = line.split(' ').next_back().and_then(|mask| mask.parse().ok()).unwrap_or(0);
             if mask & 1 << index != 0 {
-                ctx.pause_reads();
+                ctx.pause_reading();
             }
         }
         None

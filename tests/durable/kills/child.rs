@@ -20,7 +20,8 @@ use crate::{
 use netwheel::{
     EventLoopGroup,
     durable::{
-        Delivery, Due, DurableTimers, Late, Retry, TimerFilter, TimerId, TimerInfo, TimerState, Topic,
+        Delivery, Due, DurableTimers, Late, Retry, SqliteStore, TimerFilter, TimerId, TimerInfo, TimerState,
+        Topic,
     },
     time::Clock,
 };
@@ -98,7 +99,7 @@ fn finish(timers: DurableTimers, work: fn(&DurableTimers)) {
 fn open(file: &str, group: &EventLoopGroup, clock: &WrongClock) -> DurableTimers {
     let handle = Handle::default();
     let topic = |kind| topic(kind, handle.clone(), clock.clone());
-    let mut builder = DurableTimers::open(file).unwrap().commit_within(ms(1));
+    let mut builder = DurableTimers::builder(SqliteStore::open(file).unwrap()).max_commit_delay(ms(1));
     for kind in KINDS {
         builder = builder.topic(topic(kind));
     }
@@ -108,7 +109,7 @@ fn open(file: &str, group: &EventLoopGroup, clock: &WrongClock) -> DurableTimers
 }
 
 fn topic(kind: &'static str, handle: Handle, clock: WrongClock) -> Topic {
-    let retry = if kind == "retry" { Retry::backoff(3).first(ms(5)) } else { Retry::never() };
+    let retry = if kind == "retry" { Retry::backoff(3).initial(ms(5)) } else { Retry::never() };
     let topic = Topic::new(kind, Late::RunOnce, retry, move |due: Due<u64>| {
         let (id, number, attempt) = (due.id(), *due.payload(), due.attempt());
         let scheduled = millis(due.scheduled());

@@ -9,7 +9,7 @@ use crate::{
 use netwheel::{
     Error,
     durable::{
-        Due, DurableTimers, Late, Retry, Topic,
+        Due, DurableTimers, Late, Retry, SqliteStore, Topic,
         rusqlite::{Connection, Transaction, TransactionBehavior},
     },
 };
@@ -38,9 +38,9 @@ pub(super) fn is_mode(mode: &str) -> bool {
 pub(super) fn main(mode: &str) {
     let file = std::env::var(child::FILE).unwrap();
     let group = one_loop();
-    let timers = DurableTimers::open(&file).unwrap().commit_within(ms(1));
+    let timers = DurableTimers::builder(SqliteStore::open(&file).unwrap()).max_commit_delay(ms(1));
     // Each kill may interrupt an attempt of the same timer.
-    let retry = Retry::backoff(20).first(ms(1));
+    let retry = Retry::backoff(20).initial(ms(1));
     let timers = timers.topic(Topic::new("order", Late::RunOnce, retry, run)).start(&group).unwrap();
     let mut database = Connection::open(&file).unwrap();
     database

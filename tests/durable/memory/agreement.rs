@@ -1,6 +1,7 @@
 //! Random operations on the store in memory, SQLite and PostgreSQL, which give the same answers.
 
 use super::NOW;
+use crate::new_timers::with;
 use netwheel::durable::{
     MemoryDisk, SqliteStore, TimerFilter, TimerId, TimerInfo, TimerState, TimerStore,
     store::{Change, DeadLetters, DueKey, LoadRange, NewTimer, Outcome, TimerRow, TopicSet},
@@ -33,7 +34,12 @@ fn describe(outcomes: Vec<Outcome>) -> Answer {
 }
 
 fn without_partition(outcome: Outcome) -> Outcome {
-    let alone = |row: TimerRow| TimerRow { partition: 0, epoch: 0, ..row };
+    let alone = |row: TimerRow| {
+        with(row, |row| {
+            row.partition = 0;
+            row.epoch = 0;
+        })
+    };
     match outcome {
         Outcome::Started(row) => Outcome::Started(alone(row)),
         Outcome::AlreadyStarted { id, changed } => {
@@ -59,14 +65,14 @@ impl World {
             (key.is_some() && self.random.bool()).then(|| format!("every {}", 10 * self.random.u32(1..4)));
         // Now and then one that is not attached.
         let topics = TOPICS.len() + usize::from(self.random.u32(..20) == 0);
-        NewTimer {
-            topic: self.random.usize(..topics),
-            due: self.any_due(),
-            idempotency_key: key,
-            schedule,
-            payload: vec![b'7'; self.random.usize(1..40)],
-            replaces_payload: self.random.u32(..3) == 0,
-        }
+        with(
+            NewTimer::new(self.random.usize(..topics), self.any_due(), vec![b'7'; self.random.usize(1..40)]),
+            |timer| {
+                timer.idempotency_key = key;
+                timer.schedule = schedule;
+                timer.replaces_payload = self.random.u32(..3) == 0;
+            },
+        )
     }
 
     fn change(&mut self) -> Change {
@@ -81,7 +87,7 @@ impl World {
             5..7 => Change::End { held, next, effect: None },
             7..9 => Change::Begin { held, is_counted: self.random.bool() },
             9 => Change::Retry { held, due: self.any_due(), error },
-            10 => Change::Bury { held, next, error },
+            10 => Change::DeadLetter { held, next, error },
             11 => Change::SkipTo { held, next: self.any_due() },
             12 => Change::Cancel(id),
             _ => Change::Move { id, due: self.any_due() },
@@ -112,7 +118,7 @@ impl World {
                 Box::new(move |store| store.set_paused(&topic, is_paused).unwrap().to_string())
             }
             5 => {
-                let after = DueKey { due: self.any_due(), id: TimerId::new(0) };
+                let after = DueKey::new(self.any_due(), TimerId::new(0));
                 let limit = self.random.usize(1..20);
                 Box::new(move |store| {
                     let rows = store.far_periodic(after, limit).unwrap();
@@ -139,12 +145,11 @@ impl World {
     }
 
     fn letters(&mut self) -> DeadLetters {
-        DeadLetters {
-            topic: self.topic(),
-            until: self.now - self.random.i64(0..100),
-            keep: self.random.u64(..3),
-            limit: self.random.usize(..5),
-        }
+        with(DeadLetters::new(self.topic()), |letters| {
+            letters.until = self.now - self.random.i64(0..100);
+            letters.keep = self.random.u64(..3);
+            letters.limit = self.random.usize(..5);
+        })
     }
 
     fn list(&mut self) -> Operation {
@@ -174,16 +179,18 @@ impl World {
     }
 
     fn load(&mut self) -> Operation {
-        let range = LoadRange {
-            topics: (0..TOPICS.len()).filter(|_| self.random.bool()).collect::<TopicSet>(),
-            after: DueKey {
-                due: self.now - self.random.i64(0..60),
-                id: TimerId::new(self.random.i64(0..30)),
+        let range = with(
+            LoadRange::new(
+                (0..TOPICS.len()).filter(|_| self.random.bool()).collect::<TopicSet>(),
+                self.any_due(),
+            ),
+            |range| {
+                range.after =
+                    DueKey::new(self.now - self.random.i64(0..60), TimerId::new(self.random.i64(0..30)));
+                range.limit = self.random.usize(1..20);
+                range.max_bytes = self.random.usize(..300);
             },
-            until: self.any_due(),
-            limit: self.random.usize(1..20),
-            max_bytes: self.random.usize(..300),
-        };
+        );
         // A store may cut an answer earlier than its limits demand.
         Box::new(move |store| {
             let (mut range, mut rows) = (range, Vec::new());
@@ -205,7 +212,12 @@ impl World {
             let listed = store.list(&TimerFilter::new().limit(TimerFilter::MAX_LIMIT)).unwrap();
             (listed, store.counts().unwrap(), super::load(&mut **store))
         };
-        let alone = |row: &TimerRow| TimerRow { partition: 0, epoch: 0, ..row.clone() };
+        let alone = |row: &TimerRow| {
+            with(row.clone(), |row| {
+                row.partition = 0;
+                row.epoch = 0;
+            })
+        };
         let all: Vec<_> = stores.iter_mut().map(read).collect();
         let (listed, counts, rows) = &all[0];
         for (other, other_counts, other_rows) in &all[1..] {

@@ -8,10 +8,10 @@ mod disk;
 mod power;
 mod transactions;
 
-use crate::new_timers::timer;
+use crate::new_timers::{timer, with};
 use netwheel::durable::{
     MemoryDisk, MemoryStore, TimerStore,
-    store::{Change, DueKey, LoadRange, NewTimer, Outcome, TimerRow, TopicSet},
+    store::{Change, LoadRange, NewTimer, Outcome, TimerRow, TopicSet},
 };
 
 const NOW: i64 = 1_700_000_000_000;
@@ -32,13 +32,7 @@ fn start(store: &mut MemoryStore, timer: NewTimer) -> TimerRow {
 }
 
 fn load(store: &mut dyn TimerStore) -> Vec<TimerRow> {
-    let range = LoadRange {
-        topics: TopicSet::ALL,
-        after: DueKey::FIRST,
-        until: i64::MAX,
-        limit: 100_000,
-        max_bytes: usize::MAX,
-    };
+    let range = with(LoadRange::new(TopicSet::ALL, i64::MAX), |range| range.limit = 100_000);
     store.load(range).unwrap().rows
 }
 

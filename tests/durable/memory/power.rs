@@ -110,11 +110,11 @@ impl World {
             due.done();
         };
         // A crash during a run counts as an attempt.
-        let retry = Retry::backoff(1000).first(ms(500)).longest(ms(500));
-        let timers = DurableTimers::on(self.disk.open().unwrap())
+        let retry = Retry::backoff(1000).initial(ms(500)).max_delay(ms(500));
+        let timers = DurableTimers::builder(self.disk.open().unwrap())
             .topic(Topic::new("counted", Late::RunOnce, retry, counted))
             .topic(Topic::new("once", Late::RunOnce, Retry::never(), once).delivery(Delivery::AtMostOnce))
-            .commit_within(Duration::ZERO)
+            .max_commit_delay(Duration::ZERO)
             .start(&group)
             .unwrap();
         self.program = Some((group, timers));

@@ -106,8 +106,9 @@ fn the_transaction_of_another_store_is_refused() {
 
     let group = one_loop();
     let topic = || Topic::new("topic", Late::RunOnce, Retry::never(), |due: Due<u32>| due.done());
-    let timers = DurableTimers::on(disk.open().unwrap()).topic(topic()).start(&group).unwrap();
-    let other = DurableTimers::on(MemoryDisk::new().open().unwrap()).topic(topic()).start(&group).unwrap();
+    let timers = DurableTimers::builder(disk.open().unwrap()).topic(topic()).start(&group).unwrap();
+    let other =
+        DurableTimers::builder(MemoryDisk::new().open().unwrap()).topic(topic()).start(&group).unwrap();
     let of_other = other.clone();
     let started =
         timers.transaction(move |transaction| of_other.at("topic", ms(0), &1).start_in(transaction));
@@ -137,9 +138,9 @@ fn a_follow_up_starts_with_the_end_of_its_timer() {
             Ok(())
         });
     };
-    let retry = Retry::backoff(3).first(ms(1));
+    let retry = Retry::backoff(3).initial(ms(1));
     let topic = Topic::new("chain", Late::RunOnce, retry, handle);
-    let timers = DurableTimers::on(disk.open().unwrap()).topic(topic).start(&group).unwrap();
+    let timers = DurableTimers::builder(disk.open().unwrap()).topic(topic).start(&group).unwrap();
     done(timers.at("chain", ms(0), &0).start()).unwrap();
     let seen: Vec<(u32, u32)> = (0..5).map(|_| receive(&runs)).collect();
     assert_eq!(seen, [(0, 1), (1, 1), (1, 2), (2, 1), (3, 1)]);

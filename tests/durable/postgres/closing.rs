@@ -23,13 +23,13 @@ struct Node {
 }
 
 impl Node {
-    fn new(server: &Server, schema: &str, drain_within: Duration) -> Self {
+    fn new(server: &Server, schema: &str, drain_timeout: Duration) -> Self {
         let group = one_loop();
         // No lease ends during a test, so only partitions that are given back change their owner.
-        let builder = server.builder(schema).partitions(8).lease(ms(60_000)).drain_within(drain_within);
+        let builder = server.builder(schema).partitions(8).lease(ms(60_000)).drain_timeout(drain_timeout);
         let (held, fired): (Arc<Mutex<Vec<_>>>, Arc<Mutex<Vec<_>>>) = Default::default();
         let (hold, fire) = (held.clone(), fired.clone());
-        let timers = DurableTimers::on(builder.open().unwrap())
+        let timers = DurableTimers::builder(builder.open().unwrap())
             .topic(Topic::new("hold", Late::RunOnce, Retry::backoff(5), move |due: Due<u32>| {
                 hold.lock().unwrap().push(due);
             }))

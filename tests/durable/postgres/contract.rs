@@ -1,6 +1,7 @@
 //! The contract of `TimerStore`, for each store.
 
 use super::{server::server, topics::*};
+use crate::new_timers::with;
 use netwheel::durable::{
     StoreError, StoreTransaction, TimerFilter, TimerId, TimerState, TimerStore,
     store::{Begun, Change, DueKey, Effect, Held, LoadRange, Loaded, NewTimer, Outcome, TimerRow, TopicSet},
@@ -103,22 +104,15 @@ pub(super) fn opened(mut store: impl TimerStore + 'static) -> Box<dyn TimerStore
 pub(super) type Store = Box<dyn TimerStore>;
 
 pub(super) fn timer(topic: usize, due: i64) -> NewTimer {
-    NewTimer {
-        topic,
-        due,
-        idempotency_key: None,
-        schedule: None,
-        payload: due.to_string().into_bytes(),
-        replaces_payload: false,
-    }
+    NewTimer::new(topic, due, due.to_string().into_bytes())
 }
 
 pub(super) fn keyed(due: i64, key: &str) -> NewTimer {
-    NewTimer { idempotency_key: Some(key.to_owned()), ..timer(0, due) }
+    with(timer(0, due), |timer| timer.idempotency_key = Some(key.to_owned()))
 }
 
 fn periodic(due: i64, schedule: &str) -> NewTimer {
-    NewTimer { schedule: Some(schedule.to_owned()), ..keyed(due, "periodic") }
+    with(keyed(due, "periodic"), |timer| timer.schedule = Some(schedule.to_owned()))
 }
 
 pub(super) fn commit(store: &mut Store, change: Change) -> Outcome {
@@ -161,8 +155,7 @@ pub(super) fn end(held: Held, next: Option<i64>) -> Change {
 }
 
 pub(super) fn load(store: &mut Store, until: i64) -> Vec<TimerRow> {
-    let range =
-        LoadRange { topics: TopicSet::ALL, after: DueKey::FIRST, until, limit: 1000, max_bytes: usize::MAX };
+    let range = with(LoadRange::new(TopicSet::ALL, until), |range| range.limit = 1000);
     store.load(range).unwrap().rows
 }
 
@@ -194,8 +187,11 @@ fn loads_are_limited_and_continue(store: &mut Store) {
     store.commit(&mut starts, NOW).unwrap();
     let (mut after, mut found) = (DueKey::FIRST, Vec::new());
     loop {
-        let range = LoadRange { topics: TopicSet::ALL, after, until: 1000, limit: 4, max_bytes: usize::MAX };
-        let Loaded { rows, is_complete: is_last } = store.load(range).unwrap();
+        let range = with(LoadRange::new(TopicSet::ALL, 1000), |range| {
+            range.after = after;
+            range.limit = 4;
+        });
+        let Loaded { rows, is_complete: is_last, .. } = store.load(range).unwrap();
         assert!(is_last || rows.len() == 4);
         after = rows.last().map_or(after, |row| row.key);
         found.extend(rows);
@@ -218,13 +214,13 @@ fn a_key_stores_one_timer(store: &mut Store) {
         panic!("{outcomes:?}");
     };
     assert_eq!((row.key.id, row.key.due), (*id, 1));
-    let other_topic = NewTimer { topic: 1, ..keyed(300, "k") };
+    let other_topic = with(keyed(300, "k"), |timer| timer.topic = 1);
     assert_eq!(start(store, other_topic).idempotency_key.as_deref(), Some("k"));
     assert_eq!(counts(store), [(2, 0), (1, 0)]);
 }
 
 fn a_key_finds_its_timer(store: &mut Store) {
-    let [first, other] = [keyed(100, "k"), NewTimer { topic: 1, ..keyed(200, "k") }];
+    let [first, other] = [keyed(100, "k"), with(keyed(200, "k"), |timer| timer.topic = 1)];
     let ids = [first, other].map(|timer| start(store, timer).key.id);
     start(store, keyed(300, "l"));
     start(store, timer(0, 400));
@@ -260,7 +256,7 @@ fn a_new_schedule_replaces_the_old_one(store: &mut Store) {
     let same = commit(store, Change::Start(periodic(NOW + 400, "every 5")));
     assert!(matches!(same, Outcome::AlreadyStarted { changed: None, .. }));
     let changed = rescheduled(store, periodic(NOW + 500, "every 7"));
-    assert_eq!(changed.key, DueKey { due: NOW + 500, id: row.key.id });
+    assert_eq!(changed.key, DueKey::new(NOW + 500, row.key.id));
     assert_eq!(changed.schedule.as_deref(), Some("every 7"));
     assert_eq!(load(store, NOW + 1000), [changed]);
     assert_eq!(counts(store), [(1, 0), (0, 0)]);
@@ -279,7 +275,7 @@ fn a_new_schedule_keeps_a_run_whose_time_has_come(store: &mut Store) {
     let changed = rescheduled(store, periodic(NOW + 900, "every 900"));
     assert_eq!((changed.key, changed.scheduled, changed.attempts), (retried.key, NOW - 100, 1));
     assert_eq!(load(store, NOW + 1000), [changed]);
-    let dead = Change::Bury { held: retried.held(), next: None, error: "no".to_owned() };
+    let dead = Change::DeadLetter { held: retried.held(), next: None, error: "no".to_owned() };
     assert!(matches!(commit(store, dead), Outcome::Done(None)));
     let alive = rescheduled(store, periodic(NOW + 300, "every 300"));
     assert_eq!((alive.key.due, alive.scheduled, alive.attempts), (NOW + 300, NOW + 300, 0));
@@ -326,10 +322,10 @@ fn an_attempt_is_counted_once_at_its_begin_or_its_end(store: &mut Store) {
     let row = moved(commit(store, retry(row.held(), 300)));
     assert_eq!((row.attempts, row.begun), (2, Begun::No));
     assert!(matches!(commit(store, begin(row.held(), true)), Outcome::Done(None)));
-    let stale = Held { key: DueKey { due: 200, ..row.key }, ..row.held() };
+    let stale = with(row.held(), |held| held.key = with(row.key, |key| key.due = 200));
     assert!(matches!(commit(store, begin(stale, true)), Outcome::Missing));
-    let bury = Change::Bury { held: row.held(), next: None, error: "no".to_owned() };
-    assert!(matches!(commit(store, bury), Outcome::Done(None)));
+    let dead_letter = Change::DeadLetter { held: row.held(), next: None, error: "no".to_owned() };
+    assert!(matches!(commit(store, dead_letter), Outcome::Done(None)));
     assert_eq!(store.list(&TimerFilter::new()).unwrap()[0].attempts, 3);
     let row = moved(commit(store, Change::Move { id: row.key.id, due: 400 }));
     assert_eq!((row.attempts, row.begun), (0, Begun::No));
@@ -346,7 +342,7 @@ fn a_begun_run_goes_on_unmarked_after_its_end_or_a_move(store: &mut Store) {
                 0 => end(held, Some(next)),
                 1 => Change::SkipTo { held, next },
                 2 => Change::Move { id: row.key.id, due: next },
-                _ => Change::Bury { held, next: Some(next), error: "no".to_owned() },
+                _ => Change::DeadLetter { held, next: Some(next), error: "no".to_owned() },
             },
         ));
         assert_eq!((row.attempts, row.begun, row.scheduled), (0, Begun::No, next));
@@ -356,9 +352,8 @@ fn a_begun_run_goes_on_unmarked_after_its_end_or_a_move(store: &mut Store) {
 }
 
 fn periodic_timers_far_away_are_found_unless_moved(store: &mut Store) {
-    let far = |number: i64| NewTimer {
-        idempotency_key: Some(format!("key {number}")),
-        ..periodic(NOW + number, "every 5")
+    let far = |number: i64| {
+        with(periodic(NOW + number, "every 5"), |timer| timer.idempotency_key = Some(format!("key {number}")))
     };
     let rows: Vec<TimerRow> = (0..6).map(|number| start(store, far(number))).collect();
     start(store, timer(0, NOW + 3));
@@ -376,7 +371,7 @@ fn periodic_timers_far_away_are_found_unless_moved(store: &mut Store) {
     let next = moved(commit(
         store,
         Change::SkipTo {
-            held: Held { key: DueKey { due: NOW + 3, ..rows[3].key }, ..rows[3].held() },
+            held: with(rows[3].held(), |held| held.key = with(rows[3].key, |key| key.due = NOW + 3)),
             next: NOW + 8,
         },
     ));
@@ -384,7 +379,8 @@ fn periodic_timers_far_away_are_found_unless_moved(store: &mut Store) {
     moved(commit(store, Change::Move { id: next.key.id, due: NOW + 9 }));
     assert!(found(store, rows[5].key, 100).is_empty());
     let key = "key 3";
-    let rescheduled = NewTimer { idempotency_key: Some(key.to_owned()), ..periodic(NOW + 9, "every 7") };
+    let rescheduled =
+        with(periodic(NOW + 9, "every 7"), |timer| timer.idempotency_key = Some(key.to_owned()));
     changed(commit(store, Change::Start(rescheduled)));
     assert_eq!(found(store, rows[5].key, 100), [9]);
 }
@@ -409,7 +405,7 @@ fn a_change_of_another_run_is_missing(store: &mut Store) {
         end(row.held(), Some(105)),
         Change::Claim { held: row.held() },
         Change::Retry { held: row.held(), due: 200, error: error() },
-        Change::Bury { held: row.held(), next: None, error: error() },
+        Change::DeadLetter { held: row.held(), next: None, error: error() },
         Change::SkipTo { held: row.held(), next: 300 },
         Change::Cancel(TimerId::new(i64::MAX)),
         Change::Move { id: TimerId::new(i64::MAX), due: 1 },
@@ -433,8 +429,8 @@ fn a_retry_keeps_the_scheduled_time(store: &mut Store) {
 fn dead_letters_are_listed_and_run_again(store: &mut Store) {
     let row = start(store, timer(0, 100));
     start(store, timer(0, 100));
-    let bury = Change::Bury { held: row.held(), next: None, error: "broken".to_owned() };
-    assert!(matches!(commit(store, bury), Outcome::Done(None)));
+    let dead_letter = Change::DeadLetter { held: row.held(), next: None, error: "broken".to_owned() };
+    assert!(matches!(commit(store, dead_letter), Outcome::Done(None)));
     assert_eq!(counts(store), [(1, 1), (0, 0)]);
     let dead = store.list(&TimerFilter::new().state(TimerState::Dead)).unwrap();
     assert_eq!((dead.len(), dead[0].id, dead[0].attempts), (1, row.key.id, 1));
@@ -447,8 +443,8 @@ fn dead_letters_are_listed_and_run_again(store: &mut Store) {
 
 fn a_dead_run_of_a_periodic_timer_is_a_copy(store: &mut Store) {
     let row = start(store, periodic(100, "every 5"));
-    let bury = Change::Bury { held: row.held(), next: Some(105), error: "broken".to_owned() };
-    let next = moved(commit(store, bury));
+    let dead_letter = Change::DeadLetter { held: row.held(), next: Some(105), error: "broken".to_owned() };
+    let next = moved(commit(store, dead_letter));
     assert_eq!((next.key.id, next.key.due, next.attempts), (row.key.id, 105, 0));
     let dead = store.list(&TimerFilter::new().state(TimerState::Dead)).unwrap();
     assert_eq!((dead.len(), dead[0].schedule.as_deref(), dead[0].key.as_deref()), (1, None, None));
@@ -544,17 +540,22 @@ fn loads_are_limited_by_bytes_and_continue(store: &mut Store) {
     let sizes = [100, 100, 5000, 100, 100, 100, 900];
     let sized = |(n, size): (usize, &usize)| {
         let key = Some(format!("{n:010}"));
-        NewTimer { payload: vec![b'1'; size - 10], idempotency_key: key, ..timer(n % 2, 100 + n as i64) }
+        with(timer(n % 2, 100 + n as i64), |timer| {
+            timer.payload = vec![b'1'; size - 10];
+            timer.idempotency_key = key;
+        })
     };
     let mut starts: Vec<Change> = sizes.iter().enumerate().map(sized).map(Change::Start).collect();
     store.commit(&mut starts, NOW).unwrap();
     // With the second limits, some payloads are small enough for three of them.
     for (limit, max_bytes) in [(100, 300), (3, 900)] {
-        let mut range =
-            LoadRange { topics: TopicSet::ALL, after: DueKey::FIRST, until: 1000, limit, max_bytes };
+        let mut range = with(LoadRange::new(TopicSet::ALL, 1000), |range| {
+            range.limit = limit;
+            range.max_bytes = max_bytes;
+        });
         let mut answers = Vec::new();
         loop {
-            let Loaded { rows, is_complete } = store.load(range).unwrap();
+            let Loaded { rows, is_complete, .. } = store.load(range).unwrap();
             answers.push(rows.iter().map(|row| row.payload.len() + 10).collect::<Vec<_>>());
             if is_complete {
                 break;
@@ -580,11 +581,10 @@ fn loads_are_merged_from_many_topics(store: &mut Store) {
         })
         .collect();
     expected.sort_unstable();
-    let mut range =
-        LoadRange { topics: TopicSet::ALL, after: DueKey::FIRST, until: 49, limit: 7, max_bytes: usize::MAX };
+    let mut range = with(LoadRange::new(TopicSet::ALL, 49), |range| range.limit = 7);
     let mut loaded = Vec::new();
     loop {
-        let Loaded { rows, is_complete } = store.load(range).unwrap();
+        let Loaded { rows, is_complete, .. } = store.load(range).unwrap();
         assert!(rows.iter().all(|row| row.payload == row.key.due.to_string().as_bytes()));
         loaded.extend(rows.iter().map(|row| (row.key, row.topic)));
         match rows.last() {
@@ -604,7 +604,10 @@ fn the_last_of_several_schedules_counts(store: &mut Store) {
 }
 
 fn replacing(timer: NewTimer, payload: &str) -> NewTimer {
-    NewTimer { payload: payload.into(), replaces_payload: true, ..timer }
+    with(timer, |timer| {
+        timer.payload = payload.into();
+        timer.replaces_payload = true;
+    })
 }
 
 fn a_payload_is_replaced_and_nothing_else(store: &mut Store) {
@@ -612,13 +615,13 @@ fn a_payload_is_replaced_and_nothing_else(store: &mut Store) {
     let [later, due] = [(NOW + 1000, "later"), (NOW - 1, "due")].map(|(due, key)| keyed(due, key));
     for timer in [later, due, periodic(NOW + 1000, "every 5")] {
         let before = start(store, timer.clone());
-        let moved = NewTimer { due: NOW + 5000, ..timer };
+        let moved = with(timer, |timer| timer.due = NOW + 5000);
         let after = rescheduled(store, replacing(moved, "new"));
-        assert_eq!(after, TimerRow { payload: b"new".into(), ..before });
+        assert_eq!(after, with(before, |row| row.payload = b"new".into()));
         assert!(load(store, i64::MAX).contains(&after));
     }
     let held = start(store, keyed(NOW, "dead")).held();
-    commit(store, Change::Bury { held, next: None, error: "e".to_owned() });
+    commit(store, Change::DeadLetter { held, next: None, error: "e".to_owned() });
     let known = commit(store, Change::Start(replacing(keyed(NOW, "dead"), "new")));
     assert!(matches!(known, Outcome::AlreadyStarted { changed: None, .. }), "{known:?}");
     let dead = store.list(&TimerFilter::new().state(TimerState::Dead)).unwrap().remove(0);
@@ -700,11 +703,11 @@ fn many_changes_share_a_transaction(store: &mut Store) {
         })
         .collect();
     assert!(rows.is_sorted_by_key(|row| row.key));
-    // Of each five: ended, retried, buried, claimed, cancelled.
+    // Of each five: ended, retried, dead_lettered, claimed, cancelled.
     let change = |row: &TimerRow| match row.key.due % 5 {
         0 => end(row.held(), None),
         1 => Change::Retry { held: row.held(), due: row.key.due + 1000, error: "again".to_owned() },
-        2 => Change::Bury { held: row.held(), next: None, error: "broken".to_owned() },
+        2 => Change::DeadLetter { held: row.held(), next: None, error: "broken".to_owned() },
         3 => Change::Claim { held: row.held() },
         _ => Change::Cancel(row.key.id),
     };
@@ -740,7 +743,7 @@ fn pages_of_a_listing_are_complete(store: &mut Store) {
 /// A text that a store cannot keep fails alone, and the others are kept as they are.
 fn texts_of_any_kind_are_stored(store: &mut Store) {
     let key = "Grüße '; DROP TABLE timers; -- \u{1f600}{schema}$1";
-    let odd = NewTimer { payload: vec![0, 255, 10], ..keyed(100, key) };
+    let odd = with(keyed(100, key), |timer| timer.payload = vec![0, 255, 10]);
     let mut changes = [Change::Start(odd), Change::Start(keyed(200, "nul\0")), Change::Start(timer(9, 1))];
     let outcomes = store.commit(&mut changes, NOW).unwrap();
     assert!(matches!(&outcomes[0], Outcome::Started(_)));

@@ -30,7 +30,6 @@ fn a_standby_whose_transaction_numbers_are_lower_hides_no_change() {
     let standby = Server::start().unwrap();
     let proxy = Proxy::to(primary.port());
     let mut owner = PostgresStore::builder(&config(proxy.port))
-        .unwrap()
         .schema("failover")
         .partitions(8)
         .lease(LEASE)

@@ -6,6 +6,7 @@ use super::{
     server::{config, server},
     stores::{commit, node, renewed, start, timer},
 };
+use crate::new_timers::with;
 use crate::support::{
     loops::{end, one_loop},
     wait::{SECOND, done, receive},
@@ -58,13 +59,13 @@ fn xxl_job_late_by_more_than_five_seconds_is_not_skipped_silently() {
     let mut store = server.builder("behind").open().unwrap();
     store.attach(&["run".to_owned(), "skip".to_owned()]).unwrap();
     for topic in [0, 1] {
-        let late = Change::Start(netwheel::durable::store::NewTimer { topic, ..timer(now - 60_000) });
+        let late = Change::Start(with(timer(now - 60_000), |timer| timer.topic = topic));
         store.commit(&mut [late], now).unwrap();
     }
     store.release().unwrap();
     let group = one_loop();
     let (sender, runs) = channel();
-    let timers = DurableTimers::on(store)
+    let timers = DurableTimers::builder(store)
         .topic(Topic::new("run", Late::RunOnce, Retry::never(), move |due: Due<()>| {
             sender.send(due.lateness()).unwrap();
             due.done();

@@ -41,7 +41,6 @@ fn a_node() {
     };
     let group = one_loop();
     let store = PostgresStore::builder(config)
-        .unwrap()
         .schema(schema)
         .partitions(16)
         .lease(Duration::from_millis(lease.parse().unwrap()))
@@ -58,7 +57,7 @@ fn a_node() {
         });
     };
     let (end_work, hold) = (end.clone(), held.clone());
-    let timers = DurableTimers::on(store)
+    let timers = DurableTimers::builder(store)
         .near(Duration::from_secs(60))
         .topic(Topic::new("work", Late::RunOnce, Retry::backoff(20), move |due: Due<String>| {
             println!("fired {} {}", due.payload(), run_of(&due));

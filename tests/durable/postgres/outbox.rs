@@ -34,9 +34,9 @@ fn a_shop() {
     let mut lines = io::stdin().lines().map(Result::unwrap);
     let (config, mode) = (lines.next().unwrap(), lines.next().unwrap());
     let group = one_loop();
-    let store = PostgresStore::builder(&config).unwrap().schema(SCHEMA).partitions(8).lease(ms(600));
-    let topic = Topic::new("order", Late::RunOnce, Retry::backoff(100).first(ms(20)), run);
-    let timers = DurableTimers::on(store.open().unwrap()).topic(topic).start(&group).unwrap();
+    let store = PostgresStore::builder(&config).schema(SCHEMA).partitions(8).lease(ms(600));
+    let topic = Topic::new("order", Late::RunOnce, Retry::backoff(100).initial(ms(20)), run);
+    let timers = DurableTimers::builder(store.open().unwrap()).topic(topic).start(&group).unwrap();
     let mut number: i64 = lines.next().unwrap().parse().unwrap();
     if mode == "orders" {
         loop {

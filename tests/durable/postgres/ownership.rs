@@ -91,7 +91,7 @@ fn partitions_of_a_silent_node_are_taken_over(nodes: &Nodes) {
     }
     for change in [
         Change::Retry { held: row.held(), due: 5, error: String::new() },
-        Change::Bury { held: row.held(), next: None, error: String::new() },
+        Change::DeadLetter { held: row.held(), next: None, error: String::new() },
         Change::SkipTo { held: row.held(), next: 9 },
     ] {
         let outcome = commit(&mut *silent, change);
@@ -193,7 +193,7 @@ fn the_number_of_partitions_is_that_of_the_first_node(nodes: &Nodes) {
 
 fn settings_out_of_range_are_refused_with_their_values(nodes: &Nodes) {
     let usual = Sharing::default();
-    let lease = |lease| Sharing { lease, request_timeout: ms(100), drain_within: lease, ..usual };
+    let lease = |lease| Sharing { lease, request_timeout: ms(100), drain_timeout: lease, ..usual };
     for (settings, setting, value) in [
         (Sharing { partitions: 0, ..usual }, "partitions", "0"),
         (Sharing { partitions: 4097, ..usual }, "partitions", "4097"),
@@ -203,7 +203,7 @@ fn settings_out_of_range_are_refused_with_their_values(nodes: &Nodes) {
         (lease(Duration::MAX), "lease", "18446744073709551615.999999999s"),
         (Sharing { request_timeout: ms(49), ..usual }, "request_timeout", "49ms"),
         (Sharing { request_timeout: ms(60_001), ..usual }, "request_timeout", "60.001s"),
-        (Sharing { drain_within: ms(600_001), ..usual }, "drain_within", "600.001s"),
+        (Sharing { drain_timeout: ms(600_001), ..usual }, "drain_timeout", "600.001s"),
     ] {
         match nodes.node_with(&settings) {
             Err(Error::Setting(refused)) => {
@@ -214,9 +214,9 @@ fn settings_out_of_range_are_refused_with_their_values(nodes: &Nodes) {
             Ok(_) => panic!("{setting} {value} is accepted"),
         }
     }
-    let least = Sharing { partitions: 1, lease: ms(300), request_timeout: ms(50), drain_within: ms(0) };
+    let least = Sharing { partitions: 1, lease: ms(300), request_timeout: ms(50), drain_timeout: ms(0) };
     let most = Duration::from_secs(600);
-    let most = Sharing { partitions: 4096, lease: most, request_timeout: most, drain_within: most };
+    let most = Sharing { partitions: 4096, lease: most, request_timeout: most, drain_timeout: most };
     for settings in [least, most] {
         // A busy server may take longer than the shortest time.
         let opened = nodes.node_with(&settings);

@@ -60,7 +60,7 @@ fn a_pool_in_transaction_mode_is_refused() {
         return;
     }
     let pool = Pool::new(server.port(), "transaction");
-    let builder = PostgresStore::builder(&config(pool.port)).unwrap().schema("pooled");
+    let builder = PostgresStore::builder(&config(pool.port)).schema("pooled");
     let Err(Error::Other(cause)) = builder.open() else { panic!("it was opened") };
     let error = cause.downcast_ref::<StoreError>().unwrap();
     assert!(error.to_string().contains("a pool in transaction mode"), "{error}");
@@ -75,7 +75,7 @@ fn a_pool_in_session_mode_works() {
         return;
     }
     let pool = Pool::new(server.port(), "session");
-    let mut store = PostgresStore::builder(&config(pool.port)).unwrap().schema("sessions").open().unwrap();
+    let mut store = PostgresStore::builder(&config(pool.port)).schema("sessions").open().unwrap();
     store.attach(&["topic".to_owned()]).unwrap();
     assert_eq!(store.renew().unwrap().unwrap().partitions.len(), 64);
 }
@@ -89,7 +89,7 @@ fn a_store_is_opened_used_and_dropped_inside_a_runtime() {
         store.attach(&["topic".to_owned()]).unwrap();
         assert!(store.renew().unwrap().is_some());
         drop(store);
-        let nobody = PostgresStore::builder("host=127.0.0.1 port=1 user=u").unwrap().open();
+        let nobody = PostgresStore::builder("host=127.0.0.1 port=1 user=u").open();
         assert!(nobody.is_err());
     });
 }
@@ -101,12 +101,12 @@ fn a_role_that_owns_its_schema_needs_no_other_permission() {
     let role = "CREATE ROLE modest LOGIN; CREATE SCHEMA modest AUTHORIZATION modest";
     server.client().batch_execute(role).unwrap();
     let config = server.config().replace("user=postgres", "user=modest");
-    let open = || PostgresStore::builder(&config).unwrap().schema("modest").open();
+    let open = || PostgresStore::builder(&config).schema("modest").open();
     let mut store = open().unwrap();
     store.attach(&["topic".to_owned()]).unwrap();
     assert!(store.renew().unwrap().is_some());
     open().unwrap();
-    let other = PostgresStore::builder(&config).unwrap().schema("of_others").open();
+    let other = PostgresStore::builder(&config).schema("of_others").open();
     let Err(Error::Other(cause)) = other else { panic!("it was created") };
     let error = cause.downcast_ref::<StoreError>();
     assert!(

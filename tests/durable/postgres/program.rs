@@ -29,7 +29,8 @@ fn timers_of_a_running_node_are_listed_run_and_cancelled() {
     assert!(missing.contains("there is no schema operator"), "{missing}");
     let group = one_loop();
     let (topic, runs) = sending("topic");
-    let node = DurableTimers::on(server.builder(schema).open().unwrap()).topic(topic).start(&group).unwrap();
+    let node =
+        DurableTimers::builder(server.builder(schema).open().unwrap()).topic(topic).start(&group).unwrap();
     let tea = done(node.at("topic", HOUR, "tea").start()).unwrap();
     let coffee = done(node.at("topic", HOUR, "coffee").start()).unwrap();
     let listed = timers(server, schema, &["list"]).unwrap();

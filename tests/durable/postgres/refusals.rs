@@ -26,7 +26,7 @@ impl Node {
     fn on(store: PostgresStore) -> Self {
         let group = one_loop();
         let (sender, fired) = channel();
-        let timers = DurableTimers::on(store)
+        let timers = DurableTimers::builder(store)
             .topic(Topic::new("topic", Late::RunOnce, Retry::backoff(5), move |due: Due<String>| {
                 sender.send(due.payload().clone()).unwrap();
                 due.done();
@@ -57,7 +57,7 @@ fn store_of_clerk(server: &Server, schema: &str) -> PostgresStore {
     );
     server.client().batch_execute(&grants).unwrap();
     let config = server.config().replace("user=postgres", &format!("user={schema}"));
-    PostgresStore::builder(&config).unwrap().schema(schema).open().unwrap()
+    PostgresStore::builder(&config).schema(schema).open().unwrap()
 }
 
 #[track_caller]

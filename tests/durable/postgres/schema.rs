@@ -18,7 +18,7 @@ fn refused(builder: PostgresStoreBuilder) -> StoreError {
 
 #[test]
 fn settings_out_of_range_are_refused() {
-    let builder = || PostgresStore::builder("host=127.0.0.1 port=1 user=u").unwrap();
+    let builder = || PostgresStore::builder("host=127.0.0.1 port=1 user=u");
     let ms = Duration::from_millis;
     for (setting, builder) in [
         ("schema", builder().schema("Big")),
@@ -41,15 +41,15 @@ fn settings_out_of_range_are_refused() {
             other => panic!("{setting}: {other:?}"),
         }
     }
-    let tls = PostgresStore::builder("host=localhost sslmode=require").unwrap().open();
+    let tls = PostgresStore::builder("host=localhost sslmode=require").open();
     assert!(matches!(&tls, Err(Error::Setting(refused)) if refused.setting() == "sslmode"), "{tls:?}");
-    let nonsense = PostgresStore::builder("password=secret nonsense").unwrap_err();
+    let nonsense = PostgresStore::builder("password=secret nonsense").open().unwrap_err();
     assert!(!nonsense.to_string().contains("secret"));
 }
 
 #[test]
 fn a_server_that_is_not_there_is_busy() {
-    let error = refused(PostgresStore::builder("host=127.0.0.1 port=1 user=u").unwrap());
+    let error = refused(PostgresStore::builder("host=127.0.0.1 port=1 user=u"));
     assert!(matches!(error, StoreError::Busy(_)), "{error}");
 }
 
@@ -128,6 +128,6 @@ fn a_database_with_another_encoding_is_refused() {
     let create = "CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0";
     server.client().batch_execute(create).unwrap();
     let config = config(server.port()).replace("dbname=postgres", "dbname=latin");
-    let error = refused(PostgresStore::builder(&config).unwrap());
+    let error = refused(PostgresStore::builder(&config));
     assert!(error.to_string().contains("LATIN1"), "{error}");
 }

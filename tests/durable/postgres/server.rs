@@ -145,7 +145,7 @@ impl Server {
 
     /// Returns a builder for a store in a schema of the test.
     pub(crate) fn builder(&self, schema: &str) -> PostgresStoreBuilder {
-        PostgresStore::builder(&self.config()).unwrap().schema(schema)
+        PostgresStore::builder(&self.config()).schema(schema)
     }
 }
 

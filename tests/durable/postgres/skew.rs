@@ -31,7 +31,7 @@ fn node(schema: &str, clock: WrongClock) -> Option<(EventLoopGroup, DurableTimer
         sender.send((SystemTime::now(), due.scheduled())).unwrap();
         due.done();
     });
-    let timers = DurableTimers::on(store).topic(topic).start(&group).unwrap();
+    let timers = DurableTimers::builder(store).topic(topic).start(&group).unwrap();
     Some((group, timers, fired))
 }
 

@@ -27,7 +27,7 @@ fn opened(server: &Server, schema: &str) -> (EventLoopGroup, DurableTimers, Runs
     let group = one_loop();
     let (topic, runs) = sending("topic");
     let timers =
-        DurableTimers::on(server.builder(schema).open().unwrap()).topic(topic).start(&group).unwrap();
+        DurableTimers::builder(server.builder(schema).open().unwrap()).topic(topic).start(&group).unwrap();
     (group, timers, runs)
 }
 
@@ -144,7 +144,7 @@ fn connections_to_other_databases_are_refused() {
     server.client().batch_execute("CREATE DATABASE start_in_other").unwrap();
     let config = |database: &str| server.config().replace("dbname=postgres", &format!("dbname={database}"));
     // A store with the same schema.
-    let other = PostgresStore::builder(&config("start_in_other")).unwrap().schema(schema).open().unwrap();
+    let other = PostgresStore::builder(&config("start_in_other")).schema(schema).open().unwrap();
     for database in ["start_in_empty", "start_in_other"] {
         let mut client = Client::connect(&config(database), NoTls).unwrap();
         let refused = timers.at("topic", HOUR, "x").start_in(&mut client);
@@ -196,7 +196,7 @@ fn a_run_starts_the_next_timer_in_the_transaction_that_ends_it() {
     let Some(server) = server() else { return };
     let group = one_loop();
     let (sender, runs) = channel();
-    let topic = Topic::new("topic", Late::RunOnce, Retry::backoff(3).first(ms(1)), move |due: Due<u32>| {
+    let topic = Topic::new("topic", Late::RunOnce, Retry::backoff(3).initial(ms(1)), move |due: Due<u32>| {
         let (timers, attempt, left) = (due.timers(), due.attempt(), *due.payload());
         sender.send(left).unwrap();
         due.done_with(move |transaction| {
@@ -208,7 +208,7 @@ fn a_run_starts_the_next_timer_in_the_transaction_that_ends_it() {
         });
     });
     let store = server.builder("start_in_chain").open().unwrap();
-    let timers = DurableTimers::on(store).topic(topic).start(&group).unwrap();
+    let timers = DurableTimers::builder(store).topic(topic).start(&group).unwrap();
     done(timers.at("topic", ms(0), &2).start()).unwrap();
     assert_eq!((0..6).map(|_| receive(&runs)).collect::<Vec<_>>(), [2, 2, 1, 1, 0, 0]);
     done(timers.close()).unwrap();
@@ -224,7 +224,7 @@ fn timers_of_a_program_that_fires_nothing_are_fired_by_the_nodes() {
     let (group, node, runs) = opened(server, schema);
     let (topic, _none) = sending("topic");
     let store = server.builder(schema).open().unwrap();
-    let program = DurableTimers::on(store).topic(topic).paused().start(&group).unwrap();
+    let program = DurableTimers::builder(store).topic(topic).paused().start(&group).unwrap();
     let mut client = client(server, schema);
     for n in 0..100 {
         program.at("topic", ms(0), &n.to_string()).start_in(&mut client).unwrap();
@@ -246,7 +246,7 @@ fn the_numbers_of_timers_stay_right_when_they_are_added_up() {
     let group = one_loop();
     let (topic, _none) = sending("topic");
     let paused = server.builder(schema).open().unwrap();
-    let timers = DurableTimers::on(paused).topic(topic).paused().start(&group).unwrap();
+    let timers = DurableTimers::builder(paused).topic(topic).paused().start(&group).unwrap();
     let mut clients = [client(server, schema), client(server, schema)];
     for client in &mut clients {
         timers.at("topic", HOUR, "x").start_in(client).unwrap();

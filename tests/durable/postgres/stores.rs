@@ -1,11 +1,11 @@
 //! Stores of several nodes in one process.
 
 use super::server::Server;
-pub(crate) use crate::new_timers::{keyed, timer};
+pub(crate) use crate::new_timers::{keyed, timer, with};
 use crate::support::wait::{PATIENCE, wait_until};
 use netwheel::durable::{
     MemoryDatabase, PostgresStore, StoreError, TimerStore,
-    store::{Change, DueKey, Held, Lease, LoadRange, NewTimer, Outcome, TimerRow, TopicSet},
+    store::{Change, Held, Lease, LoadRange, NewTimer, Outcome, TimerRow, TopicSet},
 };
 use std::time::{Duration, Instant};
 
@@ -25,13 +25,13 @@ pub(crate) struct Sharing {
     pub(crate) partitions: u32,
     pub(crate) lease: Duration,
     pub(crate) request_timeout: Duration,
-    pub(crate) drain_within: Duration,
+    pub(crate) drain_timeout: Duration,
 }
 
 impl Default for Sharing {
     fn default() -> Self {
         let lease = Duration::from_secs(60);
-        Sharing { partitions: 8, lease, request_timeout: lease, drain_within: lease }
+        Sharing { partitions: 8, lease, request_timeout: lease, drain_timeout: lease }
     }
 }
 
@@ -44,21 +44,21 @@ pub(crate) enum Nodes {
 impl Nodes {
     /// Opens a store with eight partitions for one more node.
     pub(crate) fn node(&self, lease: Duration) -> Box<dyn TimerStore> {
-        let all = Sharing { partitions: 8, lease, request_timeout: lease, drain_within: lease };
+        let all = Sharing { partitions: 8, lease, request_timeout: lease, drain_timeout: lease };
         self.node_with(&all).unwrap()
     }
 
     /// Opens a store for one more node, or returns the error.
     pub(crate) fn node_with(&self, settings: &Sharing) -> netwheel::Result<Box<dyn TimerStore>> {
-        let Sharing { partitions, lease, request_timeout, drain_within } = *settings;
+        let Sharing { partitions, lease, request_timeout, drain_timeout } = *settings;
         let mut store: Box<dyn TimerStore> = match self {
             Nodes::Postgres(server, schema) => {
                 let builder = server.builder(schema).partitions(partitions).lease(lease);
-                Box::new(builder.request_timeout(request_timeout).drain_within(drain_within).open()?)
+                Box::new(builder.request_timeout(request_timeout).drain_timeout(drain_timeout).open()?)
             }
             Nodes::Memory(database) => {
                 let database = database.clone().partitions(partitions).lease(lease);
-                Box::new(database.request_timeout(request_timeout).drain_within(drain_within).open()?)
+                Box::new(database.request_timeout(request_timeout).drain_timeout(drain_timeout).open()?)
             }
         };
         store.attach(&["topic".to_owned()])?;
@@ -119,7 +119,7 @@ pub(crate) fn renew_until(store: &mut (impl TimerStore + ?Sized), partitions: us
 }
 
 pub(crate) fn periodic(due: i64) -> NewTimer {
-    NewTimer { schedule: Some("every 5".to_owned()), ..keyed(due, "periodic") }
+    with(keyed(due, "periodic"), |timer| timer.schedule = Some("every 5".to_owned()))
 }
 
 #[track_caller]
@@ -141,13 +141,7 @@ pub(crate) fn end(held: Held) -> Change {
 }
 
 pub(crate) fn load(store: &mut (impl TimerStore + ?Sized)) -> Vec<TimerRow> {
-    let range = LoadRange {
-        topics: TopicSet::ALL,
-        after: DueKey::FIRST,
-        until: i64::MAX,
-        limit: 1000,
-        max_bytes: usize::MAX,
-    };
+    let range = with(LoadRange::new(TopicSet::ALL, i64::MAX), |range| range.limit = 1000);
     patiently(|| store.load(range)).rows
 }
 

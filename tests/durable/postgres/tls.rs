@@ -26,7 +26,7 @@ fn connector(certificate: Vec<u8>) -> MakeRustlsConnect {
 
 fn builder(server: &Server, schema: &str, rest: &str) -> PostgresStoreBuilder {
     let config = format!("host=localhost hostaddr=127.0.0.1 port={} dbname=postgres {rest}", server.port());
-    PostgresStore::builder(&config).unwrap().schema(schema).tls(connector(server.certificate()))
+    PostgresStore::builder(&config).schema(schema).tls(connector(server.certificate()))
 }
 
 /// Returns whether the connection of a store is encrypted.
@@ -106,7 +106,7 @@ fn silent_server(answer: &'static [u8]) -> u16 {
 fn a_server_without_tls_is_refused_if_tls_is_required() {
     let certificate = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let config = format!("host=127.0.0.1 port={} user=postgres sslmode=require", silent_server(b"N"));
-    let builder = PostgresStore::builder(&config).unwrap().tls(connector(certificate.cert.der().to_vec()));
+    let builder = PostgresStore::builder(&config).tls(connector(certificate.cert.der().to_vec()));
     let error = message(builder.open());
     assert!(error.contains("the server does not support TLS"), "{error}");
 }
@@ -118,7 +118,6 @@ fn a_silent_server_is_given_up_in_time() {
     for answer in [b"".as_slice(), b"S"] {
         let config = format!("host=127.0.0.1 port={} user=postgres sslmode=require", silent_server(answer));
         let builder = PostgresStore::builder(&config)
-            .unwrap()
             .tls(connector(certificate.cert.der().to_vec()))
             .connect_timeout(Duration::from_millis(50));
         let netwheel::Error::Other(error) = builder.open().map(drop).unwrap_err() else {

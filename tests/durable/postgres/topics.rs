@@ -4,6 +4,7 @@ use super::{
     contract::{NOW, Store, commit, counts, end, keyed, load, start, timer},
     server::server,
 };
+use crate::new_timers::with;
 use crate::{
     support::{
         loops::{end as end_loops, one_loop},
@@ -13,20 +14,24 @@ use crate::{
 };
 use netwheel::durable::{
     DurableTimers, TimerFilter, TimerInfo, TimerState,
-    store::{Change, DeadLetters, DueKey, LoadRange, NewTimer, Outcome, TimerRow, TopicSet},
+    store::{Change, DeadLetters, LoadRange, NewTimer, Outcome, TimerRow, TopicSet},
 };
 use std::{collections::BTreeSet, time::Duration};
 
 /// Turns a new timer into a dead letter.
-fn bury(store: &mut Store, timer: NewTimer, at: i64) -> TimerRow {
+fn dead_letter(store: &mut Store, timer: NewTimer, at: i64) -> TimerRow {
     let row = start(store, timer);
-    let change = Change::Bury { held: row.held(), next: None, error: "no".to_owned() };
+    let change = Change::DeadLetter { held: row.held(), next: None, error: "no".to_owned() };
     assert!(matches!(store.commit(&mut [change], at).unwrap()[..], [Outcome::Done(None)]));
     row
 }
 
 fn letters(until: i64, keep: u64, limit: usize) -> DeadLetters {
-    DeadLetters { topic: "a".to_owned(), until, keep, limit }
+    with(DeadLetters::new("a"), |letters| {
+        letters.until = until;
+        letters.keep = keep;
+        letters.limit = limit;
+    })
 }
 
 fn listed(store: &mut Store, filter: TimerFilter) -> Vec<i64> {
@@ -52,16 +57,16 @@ pub(super) fn a_load_leaves_out_other_topics(store: &mut Store) {
     start(store, timer(0, 1));
     let row = start(store, timer(1, 2));
     let topics: TopicSet = [1].into_iter().collect();
-    let range = LoadRange { topics, after: DueKey::FIRST, until: 10, limit: 10, max_bytes: usize::MAX };
+    let range = with(LoadRange::new(topics, 10), |range| range.limit = 10);
     assert_eq!(store.load(range).unwrap().rows, [row]);
-    let none = store.load(LoadRange { topics: TopicSet::default(), ..range }).unwrap();
+    let none = store.load(with(range, |range| range.topics = TopicSet::default())).unwrap();
     assert!(none.rows.is_empty() && none.is_complete);
 }
 
 pub(super) fn the_oldest_dead_letters_are_removed(store: &mut Store) {
     // They die in another order than that of their ids.
-    let rows: Vec<TimerRow> = [5, 3, 1, 4, 2].map(|at| bury(store, timer(0, 0), NOW + at)).to_vec();
-    bury(store, timer(1, 0), NOW);
+    let rows: Vec<TimerRow> = [5, 3, 1, 4, 2].map(|at| dead_letter(store, timer(0, 0), NOW + at)).to_vec();
+    dead_letter(store, timer(1, 0), NOW);
     start(store, timer(0, 0));
     let left = |store: &mut Store| listed(store, TimerFilter::new().topic("a").state(TimerState::Dead));
     let ids = |places: &[usize]| -> Vec<i64> { places.iter().map(|n| rows[*n].key.id.get()).collect() };
@@ -73,19 +78,19 @@ pub(super) fn the_oldest_dead_letters_are_removed(store: &mut Store) {
     assert_eq!(store.remove_dead(&letters(i64::MAX, 0, 2), NOW).unwrap(), 2);
     assert_eq!(left(store), ids(&[0]));
     assert_eq!(counts(store), [(1, 1), (0, 1)]);
-    let other = DeadLetters { topic: "c".to_owned(), ..letters(i64::MAX, 0, 1000) };
+    let other = with(letters(i64::MAX, 0, 1000), |letters| letters.topic = "c".to_owned());
     assert_eq!(store.remove_dead(&other, NOW).unwrap(), 0);
 }
 
 pub(super) fn the_key_of_a_removed_dead_letter_is_remembered(store: &mut Store) {
-    let row = bury(store, keyed(0, "k"), NOW);
+    let row = dead_letter(store, keyed(0, "k"), NOW);
     assert_eq!(store.remove_dead(&letters(NOW, 0, 10), NOW).unwrap(), 1);
     let Outcome::AlreadyStarted { id, .. } = commit(store, Change::Start(keyed(0, "k"))) else { panic!() };
     assert_eq!(id, row.key.id);
 }
 
 pub(super) fn dead_letters_are_pending_again_at_the_given_times(store: &mut Store) {
-    let rows: Vec<TimerRow> = [3, 1, 2].map(|at| bury(store, timer(0, 0), NOW + at)).to_vec();
+    let rows: Vec<TimerRow> = [3, 1, 2].map(|at| dead_letter(store, timer(0, 0), NOW + at)).to_vec();
     assert_eq!(counts(store), [(0, 3), (0, 0)]);
     let retried = store.retry_dead(&letters(NOW + 3, 0, 2), &[100, 200]).unwrap();
     let retried: Vec<TimerRow> = retried.into_iter().map(|row| row.unwrap()).collect();
@@ -106,7 +111,7 @@ pub(super) fn timers_are_listed_by_due_time_in_pages(store: &mut Store) {
         expected.push((due, row.key.id.get()));
     }
     expected.sort_unstable();
-    let dead: Vec<i64> = [2, 1].map(|at| bury(store, timer(0, 0), NOW + at).key.id.get()).to_vec();
+    let dead: Vec<i64> = [2, 1].map(|at| dead_letter(store, timer(0, 0), NOW + at).key.id.get()).to_vec();
     let next = TimerFilter::new().state(TimerState::Pending).by_due().limit(7);
     let mut found: Vec<TimerInfo> = store.list(&next).unwrap();
     while let page = store.list(&next.clone().after_due(found.last().unwrap())).unwrap()
@@ -139,7 +144,7 @@ fn a_pause_holds_for_all_nodes_and_so_does_its_end() {
     for _ in 0..2 {
         let (topic, runs) = sending("topic");
         let store = server.builder("pause").lease(Duration::from_secs(3)).partitions(8).open().unwrap();
-        nodes.push((DurableTimers::on(store).topic(topic).start(&group).unwrap(), runs));
+        nodes.push((DurableTimers::builder(store).topic(topic).start(&group).unwrap(), runs));
     }
     // Each node starts timers in its own partitions.
     for (timers, runs) in &nodes {
@@ -178,7 +183,7 @@ fn nodes_that_remove_dead_letters_together_keep_the_limit() {
     let mut first = open();
     first.renew().unwrap();
     for n in 0..200 {
-        bury(&mut first, timer(0, 0), NOW + n);
+        dead_letter(&mut first, timer(0, 0), NOW + n);
     }
     let removed: u64 = std::thread::scope(|scope| {
         let nodes: Vec<_> = (0..4)

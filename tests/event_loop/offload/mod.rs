@@ -110,7 +110,7 @@ fn until(pool: &WorkerPool, is_so: impl Fn(&WorkerMetrics) -> bool) {
 
 /// Returns a pool with one thread, which is blocked until the sender is dropped.
 fn held_up(max_pending: usize) -> (WorkerPool, Sender<()>) {
-    let pool = WorkerPool::builder().threads(1).max_pending(max_pending).keep_alive(Duration::MAX);
+    let pool = WorkerPool::builder().threads(1).max_pending(max_pending).idle_timeout(Duration::MAX);
     let pool = pool.build().unwrap();
     let (release, released) = channel::<()>();
     let (begun, begins) = channel();

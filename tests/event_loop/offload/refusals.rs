@@ -82,7 +82,7 @@ fn settings_out_of_range_are_refused_when_built() {
         (builder().threads(0), "threads"),
         (builder().threads(1025), "threads"),
         (builder().max_pending(0), "max_pending"),
-        (builder().keep_alive(Duration::ZERO), "keep_alive"),
+        (builder().idle_timeout(Duration::ZERO), "idle_timeout"),
         (builder().name("a\0b"), "name"),
     ] {
         let refused = builder.build().unwrap_err();

@@ -10,7 +10,7 @@ use std::{
 
 #[test]
 fn threads_start_on_demand_and_end_when_idle() {
-    let pool = WorkerPool::builder().threads(3).keep_alive(ms(1)).name("brief").build().unwrap();
+    let pool = WorkerPool::builder().threads(3).idle_timeout(ms(1)).name("brief").build().unwrap();
     assert_eq!(pool.metrics().threads, 0);
     let meet = Arc::new(std::sync::Barrier::new(4));
     let (name, names) = channel();

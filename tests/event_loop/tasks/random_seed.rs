@@ -98,7 +98,8 @@ fn draw(seed: u64) -> Vec<(&'static str, Duration)> {
             pings.lock().unwrap().push(("ping", pinged.elapsed()));
             Bytes::from_static(b"?")
         };
-        let heartbeat = Heartbeat::new(ms(70), ping).jitter(ms(60)).misses(u32::MAX).on_dead(OnDead::Report);
+        let heartbeat =
+            Heartbeat::new(ms(70), ping).jitter(ms(60)).max_misses(u32::MAX).on_dead(OnDead::Report);
         let idle = IdleTimeouts::new().reader(ms(50)).jitter(ms(40));
         let handler = Idler(note.clone(), time.clone());
         Pipeline::codec(RawBytes).idle(idle).stage(heartbeat).handler(handler)

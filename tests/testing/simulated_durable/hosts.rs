@@ -65,7 +65,7 @@ fn program(disk: &MemoryDisk, seen: &Seen) -> Result {
         });
     });
     let is_first = seen.is_empty();
-    let builder = DurableTimers::on(disk.open()?).topic(topic);
+    let builder = DurableTimers::builder(disk.open()?).topic(topic);
     let timers = if is_first { builder } else { builder.paused() }.start(&group)?;
     let mut payloads = Vec::new();
     if is_first {
@@ -125,7 +125,7 @@ fn stalled_at(after: Duration) -> Vec<usize> {
                 ran.push(number);
                 due.done();
             });
-            let timers = DurableTimers::on(database.open()?).topic(topic).start(&group)?;
+            let timers = DurableTimers::builder(database.open()?).topic(topic).start(&group)?;
             sleep(5 * SECOND);
             if number == 1 {
                 timers.at("topic", SECOND, &0).start().wait()?;

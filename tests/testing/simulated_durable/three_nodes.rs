@@ -132,7 +132,7 @@ fn a_node_that_closes_hands_its_timers_over_at_once() {
                     due.done();
                 });
                 let store = database.open()?;
-                let timers = DurableTimers::on(store).topic(topic).start(&group)?;
+                let timers = DurableTimers::builder(store).topic(topic).start(&group)?;
                 sleep(10 * SECOND);
                 if n > 1 {
                     sleep(lease);

@@ -50,7 +50,7 @@ impl<S: TimerStore> Watched<S> {
         let (held, is_claim, is_end) = match change {
             Change::Claim { held } | Change::Begin { held, .. } => (held, true, false),
             Change::End { held, .. } => (held, false, true),
-            Change::Retry { held, .. } | Change::Bury { held, .. } | Change::SkipTo { held, .. } => {
+            Change::Retry { held, .. } | Change::DeadLetter { held, .. } | Change::SkipTo { held, .. } => {
                 (held, false, false)
             }
             _ => return None,

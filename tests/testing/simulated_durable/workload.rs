@@ -90,7 +90,7 @@ fn builder<S: TimerStore + 'static>(
     event_loop: &EventLoop,
     life: u64,
 ) -> netwheel::durable::DurableTimersBuilder {
-    let mut builder = DurableTimers::on(store).near(10 * SECOND).max_loaded(30);
+    let mut builder = DurableTimers::builder(store).near(10 * SECOND).max_loaded(30);
     for kind in Kind::ALL {
         builder = builder.topic(topic(scene, kind, event_loop.clone(), life));
     }
@@ -100,7 +100,7 @@ fn builder<S: TimerStore + 'static>(
 fn topic(scene: &Scene, kind: Kind, event_loop: EventLoop, life: u64) -> Topic {
     let retry = match kind {
         Kind::Dead | Kind::Once => Retry::never(),
-        _ => Retry::backoff(RETRIES).first(100 * MS).longest(SECOND),
+        _ => Retry::backoff(RETRIES).initial(100 * MS).max_delay(SECOND),
     };
     let scene = scene.clone();
     let topic = Topic::new(kind.topic(), Late::RunOnce, retry, move |due: Due<Number>| {

@@ -159,7 +159,7 @@ impl Hook {
 fn reconnecting(play: &Play, group: &EventLoopGroup, draw: &mut Draw) -> Result {
     let hook = Arc::new(Hook::default());
     let (of_hook, shared, stops_after) = (hook.clone(), play.clone(), draw.below(8));
-    let backoff = Backoff::new().initial(draw.pick(&[MS, 20 * MS])).cap(draw.pick(&[50 * MS, SECOND]));
+    let backoff = Backoff::new().initial(draw.pick(&[MS, 20 * MS])).max_delay(draw.pick(&[50 * MS, SECOND]));
     let counter = AtomicU32::new(0);
     // Some clients are stopped by their own factory, when the connection is established already.
     let stopped = Arc::new(Mutex::new(None::<ReconnectingChannel<Bytes>>));

@@ -46,7 +46,7 @@ impl DatagramHandler for Mirror {
     fn read(&mut self, ctx: &mut DatagramContext<'_, Self>, datagram: Bytes, from: SocketAddr) -> Result {
         self.play.must(self.is_active && !self.is_over, || "a datagram outside of the life".to_owned());
         self.received.received.fetch_add(1, SeqCst);
-        Ok(ctx.send_to(datagram, from)?)
+        Ok(ctx.write_to(datagram, from)?)
     }
 
     fn error(&mut self, _ctx: &mut DatagramContext<'_, Self>, error: Error) -> Result {
@@ -129,7 +129,7 @@ fn close(play: &Play, channel: &DatagramChannel) {
     channel.close();
     play.eventually(|| "a datagram channel closes".to_owned(), || channel.closed().is_done());
     play.must(!channel.is_open(), || "a closed datagram channel is open".to_owned());
-    let refused = channel.send_to(Bytes::from_static(b"late"), channel.local_address()).is_err();
+    let refused = channel.write_to(Bytes::from_static(b"late"), channel.local_address()).is_err();
     play.must(refused, || "a closed datagram channel accepts datagrams".to_owned());
 }
 
@@ -155,7 +155,11 @@ fn send(play: &Play, facts: &Arc<Facts>) -> Result {
             bytes.put_bytes(accepted as u8, draw.pick(&[0, 1, 100, 1200]));
             let to = (!is_connected || draw.chance(50)).then_some(mirror);
             let sent = if draw.chance(40) {
-                channel.send_notify(bytes, to).map(|confirmed| {
+                let sent = match to {
+                    Some(to) => channel.write_tracked_to(bytes, to),
+                    None => channel.write_tracked(bytes),
+                };
+                sent.map(|confirmed| {
                     tracked += 1;
                     let (token, facts) = (play.token("a tracked datagram"), facts.clone());
                     let play = play.clone();
@@ -167,8 +171,8 @@ fn send(play: &Play, facts: &Arc<Facts>) -> Result {
                 })
             } else {
                 match to {
-                    Some(to) => channel.send_to(bytes, to),
-                    None => channel.send(bytes),
+                    Some(to) => channel.write_to(bytes, to),
+                    None => channel.write(bytes),
                 }
             };
             match sent {

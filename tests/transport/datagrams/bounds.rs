@@ -51,9 +51,9 @@ fn pending_datagrams_have_a_limit_and_the_newest_is_refused() {
     assert_eq!(events.next(), Event::Active);
     let release = block(&group);
     for i in 0..10 {
-        channel.send_to(format!("{i:04}"), address).unwrap();
+        channel.write_to(format!("{i:04}"), address).unwrap();
     }
-    let refused = channel.send_to("more", address).unwrap_err();
+    let refused = channel.write_to("more", address).unwrap_err();
     assert_eq!(refused.value(), "more");
     assert!(
         matches!(refused.error(), Error::Full { resource: Resource::ChannelOutput, limit: 1000, .. }),
@@ -64,7 +64,7 @@ fn pending_datagrams_have_a_limit_and_the_newest_is_refused() {
         assert_eq!(receive(&peer).0, format!("{i:04}").into_bytes());
     }
     // There is room again.
-    done(channel.send_notify("more", Some(address)).unwrap()).unwrap();
+    done(channel.write_tracked_to("more", address).unwrap()).unwrap();
     assert_eq!(receive(&peer).0, b"more");
     assert_eq!(metrics(&group).datagrams_refused, 1);
     end(&group);
@@ -116,12 +116,12 @@ fn broadcast_has_to_be_enabled() {
     let to: SocketAddr = "255.255.255.255:9".parse().unwrap();
     let group = one_loop();
     let (channel, _events) = open(&group, silent);
-    let refused = done(channel.send_notify("hello", Some(to)).unwrap()).unwrap_err();
+    let refused = done(channel.write_tracked_to("hello", to).unwrap()).unwrap_err();
     assert_eq!(refused.io_kind(), Some(ErrorKind::PermissionDenied), "{refused}");
     let options = UdpOptions::new().broadcast(true).time_to_live(1);
     let (channel, _events) = open_with(DatagramBootstrap::new(&group).udp_options(options), silent);
     // The machine may have no network to broadcast to.
-    if let Err(e) = done(channel.send_notify("hello", Some(to)).unwrap()) {
+    if let Err(e) = done(channel.write_tracked_to("hello", to).unwrap()) {
         assert_ne!(e.io_kind(), Some(ErrorKind::PermissionDenied), "{e}");
     }
     end(&group);

@@ -24,10 +24,10 @@ fn t_35_a_bad_destination_fails_that_write_only() {
     let (peer, address) = socket();
     let (channel, events) = open(&group, move |ctx, event| {
         if let Event::Read(datagram, from) = event {
-            let refused = ctx.send_to(datagram.clone(), nowhere).unwrap_err();
+            let refused = ctx.write_to(datagram.clone(), nowhere).unwrap_err();
             assert_eq!(refused.value(), datagram);
             assert!(matches!(refused.error(), Error::Io { operation: "sending a datagram", .. }));
-            ctx.send_to(datagram.clone(), *from)?;
+            ctx.write_to(datagram.clone(), *from)?;
         }
         Ok(())
     });
@@ -35,14 +35,14 @@ fn t_35_a_bad_destination_fails_that_write_only() {
     assert_eq!(receive(&peer).0, b"one");
     assert_eq!(events.datagram().0, "one");
     // From another thread, between two datagrams that arrive.
-    channel.send_to("two", address).unwrap();
-    channel.send_to("lost", nowhere).unwrap();
-    channel.send_to("three", address).unwrap();
+    channel.write_to("two", address).unwrap();
+    channel.write_to("lost", nowhere).unwrap();
+    channel.write_to("three", address).unwrap();
     assert_eq!((receive(&peer).0, receive(&peer).0), (b"two".to_vec(), b"three".to_vec()));
     assert!(events.error().0.starts_with("sending a datagram failed"), "the handler receives the error");
-    let refused = done(channel.send_notify("lost", Some(nowhere)).unwrap()).unwrap_err();
+    let refused = done(channel.write_tracked_to("lost", nowhere).unwrap()).unwrap_err();
     assert!(matches!(refused, Error::Io { operation: "sending a datagram", .. }), "{refused}");
-    done(channel.send_notify("four", Some(address)).unwrap()).unwrap();
+    done(channel.write_tracked_to("four", address).unwrap()).unwrap();
     assert_eq!(receive(&peer).0, b"four");
     assert!(channel.is_open());
     end(&group);
@@ -64,14 +64,14 @@ fn t_35_an_unreachable_port_is_an_error_and_the_channel_stays_open() {
     let (channel, events) = open_with(DatagramBootstrap::new(&group).connect(address), silent);
     assert_eq!(events.next(), Event::Active);
     for _ in 0..3 {
-        channel.send("are you there?").unwrap();
+        channel.write("are you there?").unwrap();
         assert_eq!(events.error().1, Some(ErrorKind::ConnectionRefused));
     }
     assert!(channel.is_open());
     let peer = UdpSocket::bind(address).unwrap();
     peer.set_read_timeout(Some(wait::PATIENCE)).unwrap();
     peer.connect(channel.local_address()).unwrap();
-    channel.send("hello").unwrap();
+    channel.write("hello").unwrap();
     assert_eq!(receive(&peer).0, b"hello");
     peer.send(b"here I am").unwrap();
     assert_eq!(events.datagram(), ("here I am".into(), address));
@@ -89,9 +89,9 @@ fn t_35_an_error_report_does_not_cost_the_next_datagram() {
     let (sender, told) = std::sync::mpsc::channel();
     let task = move |ctx: &mut DatagramContext<'_, AnyDatagramHandler>| {
         // On the loopback interface, the error is available when the call returns.
-        ctx.send("unreachable")?;
+        ctx.write("unreachable")?;
         let peer = UdpSocket::bind(address).unwrap();
-        let sent = ctx.send("reachable");
+        let sent = ctx.write("reachable");
         sender.send((peer, sent)).unwrap();
         Ok(())
     };

@@ -28,9 +28,9 @@ fn a_closed_channel_refuses_datagrams_and_completes_once() {
     let (peer, address) = socket();
     let (channel, events) = open(&group, move |ctx, event| {
         if matches!(event, Event::Read(..)) {
-            ctx.send_to("last words", address)?;
+            ctx.write_to("last words", address)?;
             ctx.close();
-            let refused = ctx.send_to("more", address).unwrap_err();
+            let refused = ctx.write_to("more", address).unwrap_err();
             assert!(matches!(refused.error(), Error::Closed), "{refused}");
         }
         Ok(())
@@ -43,7 +43,7 @@ fn a_closed_channel_refuses_datagrams_and_completes_once() {
     assert_eq!(receive(&peer).0, b"last words");
     done(channel.closed()).unwrap();
     assert!(!channel.is_open());
-    let refused = channel.send_to("more", address).unwrap_err();
+    let refused = channel.write_to("more", address).unwrap_err();
     assert_eq!(
         (refused.value().as_ref(), refused.error().to_string()),
         (&b"more"[..], Error::Closed.to_string())
@@ -176,7 +176,7 @@ fn a_shutdown_notifies_the_handler_and_reports_the_channel() {
     let (channel, events) = open(&group, move |ctx, event| {
         if *event == Event::Shutdown {
             // The channel is closed when the callback runs.
-            ctx.send_to("goodbye", address).unwrap_err();
+            ctx.write_to("goodbye", address).unwrap_err();
         }
         Ok(())
     });
@@ -184,7 +184,7 @@ fn a_shutdown_notifies_the_handler_and_reports_the_channel() {
     end(&group);
     done(channel.closed()).unwrap();
     assert_eq!(events.rest(), [Event::Shutdown, Event::Inactive]);
-    let refused = channel.send_to("more", address).unwrap_err();
+    let refused = channel.write_to("more", address).unwrap_err();
     assert!(matches!(refused.error(), Error::Closed), "{refused}");
     let bind = DatagramBootstrap::new(&group).handler(|| Tell(mpsc::channel().0)).bind("127.0.0.1:0");
     assert!(matches!(bind, Err(Error::ShutDown)), "{bind:?}");

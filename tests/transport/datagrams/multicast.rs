@@ -72,7 +72,7 @@ fn multicast(any: &str, options: UdpOptions, group: MulticastGroup, address: IpA
             .unwrap();
         wait::receive(&answered)
     };
-    let send = |text: &'static str, to| done(sender.send_notify(text, Some(to)).unwrap());
+    let send = |text: &'static str, to| done(sender.write_tracked_to(text, to).unwrap());
     if let Err(e) = on_receiver(true).and_then(|()| send("probe", to)) {
         return skip(&format!("no multicast on the loopback interface ({e})"));
     }

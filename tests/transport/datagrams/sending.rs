@@ -54,9 +54,9 @@ fn t_34_sending_between_connected_channels() {
     some_turns(&group);
     stranger.send_to(b"not for you", one.local_address()).unwrap();
     for text in ["a", "b", "c", "d"] {
-        other.send(text).unwrap();
+        other.write(text).unwrap();
         assert_eq!(at_one.datagram(), (text.into(), to));
-        one.send(text).unwrap();
+        one.write(text).unwrap();
         assert_eq!(at_other.datagram(), (text.into(), one.local_address()));
     }
     end(&group);
@@ -74,17 +74,17 @@ fn t_34_after_a_disconnect_datagrams_need_an_address() {
     let (first, first_address) = socket();
     let (second, second_address) = socket();
     let (channel, events) = open_with(DatagramBootstrap::new(&group).connect(first_address), silent);
-    channel.send("to the peer").unwrap();
+    channel.write("to the peer").unwrap();
     assert_eq!(receive(&first).0, b"to the peer");
     let (sender, told) = mpsc::channel();
     let task = move |ctx: &mut DatagramContext<'_, AnyDatagramHandler>| {
         assert_eq!(ctx.peer_address(), Some(first_address));
         ctx.disconnect()?;
         ctx.disconnect()?;
-        let refused = ctx.send("without address").unwrap_err();
+        let refused = ctx.write("without address").unwrap_err();
         assert!(matches!(refused.error(), Error::NotConnected), "{refused}");
         assert_eq!(refused.value(), "without address");
-        ctx.send_to("with address", second_address)?;
+        ctx.write_to("with address", second_address)?;
         sender.send((ctx.peer_address(), ctx.local_address())).unwrap();
         Ok(())
     };
@@ -94,10 +94,10 @@ fn t_34_after_a_disconnect_datagrams_need_an_address() {
     second.send_to(b"from a stranger", channel.local_address()).unwrap();
     assert_eq!(events.datagram(), ("from a stranger".into(), second_address));
     // A send through a handle without a completion reports its error to the handler.
-    channel.send("without address").unwrap();
+    channel.write("without address").unwrap();
     let text = Error::NotConnected.to_string();
     assert_eq!(events.error(), (text, None));
-    let answer = wait::done(channel.send_notify("without address", None).unwrap());
+    let answer = wait::done(channel.write_tracked("without address").unwrap());
     assert!(matches!(answer, Err(Error::NotConnected)), "{answer:?}");
     end(&group);
     assert_eq!(events.rest(), [Event::Shutdown, Event::Inactive]);
@@ -115,7 +115,7 @@ fn t_34_a_hundred_empty_datagrams_are_delivered() {
     }
     // In the other direction, empty datagrams are sent like any others.
     for _ in 0..100 {
-        channel.send_to("", address).unwrap();
+        channel.write_to("", address).unwrap();
         assert_eq!(receive(&peer), (vec![], channel.local_address()));
     }
     // The kernel has the datagram before the loop counts it.
@@ -139,7 +139,7 @@ fn the_longest_datagram_arrives_complete_and_a_longer_one_is_refused() {
     tcp::assert_same(&events.datagram().0, &sent);
     let (sender, told) = mpsc::channel();
     let task = move |ctx: &mut DatagramContext<'_, AnyDatagramHandler>| {
-        sender.send(ctx.send_to(vec![1; LONGEST + 1], address)).unwrap();
+        sender.send(ctx.write_to(vec![1; LONGEST + 1], address)).unwrap();
         Ok(())
     };
     channel.execute(task).unwrap();

@@ -19,8 +19,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         due.done();
     };
     let group = EventLoopGroup::new()?;
-    let store = PostgresStore::builder("host=127.0.0.1 user=postgres")?.open()?;
-    let timers = DurableTimers::on(store)
+    let store = PostgresStore::builder("host=127.0.0.1 user=postgres").open()?;
+    let timers = DurableTimers::builder(store)
         .topic(Topic::new("remind", Late::RunOnce, Retry::backoff(5), remind))
         .start(&group)?;
     timers.at("remind", Duration::from_secs(60), &name).start().wait()?;

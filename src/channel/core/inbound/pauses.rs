@@ -4,7 +4,7 @@ use super::super::{ChannelState, ReadDemand};
 
 impl ChannelState {
     /// Pauses reading until the same stage resumes it.
-    pub(crate) fn pause_reads(&mut self, stage: u32) {
+    pub(crate) fn pause_reading(&mut self, stage: u32) {
         self.timing.tasks_mut().set_paused(stage, true);
         self.status.set(ReadDemand::STAGE_PAUSED);
     }
@@ -23,7 +23,7 @@ impl ChannelState {
     }
 
     /// Ends the pause of a stage. Reading resumes when no other stage pauses it.
-    pub(crate) fn resume_reads(&mut self, stage: u32, now: u64) {
+    pub(crate) fn resume_reading(&mut self, stage: u32, now: u64) {
         let Some(tasks) = self.timing.existing_tasks_mut() else { return };
         if tasks.is_paused(stage) && !tasks.set_paused(stage, false) {
             self.status.unset(ReadDemand::STAGE_PAUSED);

@@ -42,7 +42,7 @@ use std::{marker::PhantomData, net::SocketAddr, sync::Arc, time::Instant};
 /// use netwheel::{Result, datagram::{DatagramChannel, DatagramContext, DatagramHandler}};
 ///
 /// fn greet<H: DatagramHandler>(ctx: &mut DatagramContext<'_, H>) -> Result {
-///     Ok(ctx.send(format!("hello from {}", ctx.id()))?)
+///     Ok(ctx.write(format!("hello from {}", ctx.id()))?)
 /// }
 ///
 /// fn greet_from_any_thread(channel: &DatagramChannel) -> Result {
@@ -91,7 +91,7 @@ impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
     /// * [`Full`](crate::Error::Full) if `max_outbound` bytes are pending, or the limit of pending
     ///   bytes of the loop or group is reached.
     /// * [`Closed`](crate::Error::Closed) if the channel is closing.
-    pub fn send_to(&mut self, datagram: impl Into<Bytes>, to: SocketAddr) -> Result<(), SendError<Bytes>> {
+    pub fn write_to(&mut self, datagram: impl Into<Bytes>, to: SocketAddr) -> Result<(), SendError<Bytes>> {
         let outbound = &mut self.services.outbound;
         let sent = self.state.send(outbound, self.metrics, datagram.into(), Some(to), None);
         sent.map_err(|(refused, _)| refused)
@@ -110,12 +110,12 @@ impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
     }
 
     /// Sends a datagram to the peer of a connected channel. Otherwise like
-    /// [`send_to`](DatagramContext::send_to).
+    /// [`write_to`](DatagramContext::write_to).
     ///
     /// # Errors
-    /// Like [`send_to`](DatagramContext::send_to), and [`NotConnected`](crate::Error::NotConnected)
-    /// if there is no peer.
-    pub fn send(&mut self, datagram: impl Into<Bytes>) -> Result<(), SendError<Bytes>> {
+    /// Like [`write_to`](DatagramContext::write_to), and
+    /// [`NotConnected`](crate::Error::NotConnected) if there is no peer.
+    pub fn write(&mut self, datagram: impl Into<Bytes>) -> Result<(), SendError<Bytes>> {
         let outbound = &mut self.services.outbound;
         let sent = self.state.send(outbound, self.metrics, datagram.into(), None, None);
         sent.map_err(|(refused, _)| refused)

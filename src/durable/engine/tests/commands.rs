@@ -17,7 +17,7 @@ use crate::{
 use std::time::Duration;
 
 fn simulation() -> Simulation {
-    Simulation::new(Late::RunOnce, Retry::backoff(1).first(Duration::from_secs(10)))
+    Simulation::new(Late::RunOnce, Retry::backoff(1).initial(Duration::from_secs(10)))
 }
 
 /// P-10.

@@ -16,7 +16,7 @@ use crate::{
 use std::time::Duration;
 
 fn simulation(retry: Retry) -> Simulation {
-    Simulation::new(Late::RunOnce, retry.first(Duration::from_secs(10)))
+    Simulation::new(Late::RunOnce, retry.initial(Duration::from_secs(10)))
 }
 
 fn times_of(simulation: &Simulation, id: TimerId) -> Vec<i64> {

@@ -54,7 +54,7 @@ fn skip_goes_on_with_the_next_run() {
 /// P-15.
 #[test]
 fn ask_lets_the_handler_skip() {
-    let mut simulation = Simulation::new(Late::Ask, Retry::never());
+    let mut simulation = Simulation::new(Late::HandlerDecides, Retry::never());
     simulation.handler(|firing| {
         Some(if firing.lateness.as_secs() > 60 { RunAnswer::Skip } else { RunAnswer::Done(None) })
     });
@@ -70,7 +70,7 @@ fn ask_lets_the_handler_skip() {
 #[test]
 fn late_one_shot_timers_run_or_are_skipped() {
     for (late, runs) in
-        [(Late::RunOnce, 1), (Late::RunAll { at_most: 1 }, 1), (Late::Ask, 1), (Late::Skip, 0)]
+        [(Late::RunOnce, 1), (Late::RunAll { at_most: 1 }, 1), (Late::HandlerDecides, 1), (Late::Skip, 0)]
     {
         let mut simulation = Simulation::new(late, Retry::never());
         simulation.start(MINUTE);
@@ -138,7 +138,7 @@ fn a_backlog_that_grows_faster_than_it_is_worked_off_does_not_block_the_loop() {
 /// P-13.
 #[test]
 fn a_retry_stands_for_the_runs_that_were_missed_before_it() {
-    for late in [Late::RunOnce, Late::Ask] {
+    for late in [Late::RunOnce, Late::HandlerDecides] {
         let mut simulation = Simulation::new(late, Retry::backoff(1));
         simulation.periodic(HOUR, "every 3600000");
         simulation.settle();

@@ -9,7 +9,7 @@ use crate::durable::{
 use std::time::Duration;
 
 fn failing() -> Simulation {
-    let mut simulation = Simulation::new(Late::RunOnce, Retry::backoff(2).first(Duration::from_secs(10)));
+    let mut simulation = Simulation::new(Late::RunOnce, Retry::backoff(2).initial(Duration::from_secs(10)));
     simulation.handler(|_| Some(RunAnswer::Failed("no".to_owned())));
     simulation
 }
@@ -26,7 +26,7 @@ fn a_failed_run_is_tried_again_and_becomes_a_dead_letter() {
     let stored = simulation.stored();
     assert_eq!((stored.len(), stored[0].state, stored[0].attempts), (1, TimerState::Dead, 3));
     assert_eq!(simulation.metrics.retried.read(), 2);
-    assert_eq!(simulation.metrics.buried.read(), 1);
+    assert_eq!(simulation.metrics.dead_lettered.read(), 1);
 }
 
 /// P-08.
@@ -87,7 +87,7 @@ fn at_most_once_ends_before_the_handler_is_called() {
 /// P-06.
 #[test]
 fn an_effect_is_stored_with_the_end_and_its_failure_undoes_nothing_else() {
-    let mut simulation = Simulation::new(Late::RunOnce, Retry::backoff(1).first(Duration::from_secs(1)));
+    let mut simulation = Simulation::new(Late::RunOnce, Retry::backoff(1).initial(Duration::from_secs(1)));
     simulation.handler(|_| None);
     let id = simulation.start(SECOND);
     simulation.run_until(SECOND);
@@ -142,5 +142,5 @@ fn an_answer_that_comes_twice_or_late_has_no_effect() {
     simulation.answer(id, RunAnswer::Done(None));
     simulation.answer(id, RunAnswer::Failed("late".to_owned()));
     assert_eq!(simulation.stored(), []);
-    assert_eq!(simulation.metrics.buried.read(), 0);
+    assert_eq!(simulation.metrics.dead_lettered.read(), 0);
 }

@@ -513,7 +513,7 @@ fn play(rules: Rules) {
 
 #[test]
 fn every_timer_that_is_due_runs_in_any_order_of_messages() {
-    let retry = Retry::backoff(2).first(Duration::from_millis(700));
+    let retry = Retry::backoff(2).initial(Duration::from_millis(700));
     play(Rules::new(Late::RunOnce, retry, Delivery::AtLeastOnce));
 }
 

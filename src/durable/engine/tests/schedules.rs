@@ -19,7 +19,7 @@ use std::{
 };
 
 fn simulation() -> Simulation {
-    Simulation::new(Late::RunOnce, Retry::backoff(1).first(Duration::from_secs(10)))
+    Simulation::new(Late::RunOnce, Retry::backoff(1).initial(Duration::from_secs(10)))
 }
 
 /// P-12.

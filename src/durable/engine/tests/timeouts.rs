@@ -26,7 +26,7 @@ fn silent(retry: Retry, delivery: Delivery, limits: Limits) -> Simulation {
 
 #[test]
 fn a_run_without_an_answer_in_time_is_retried_and_becomes_a_dead_letter() {
-    let retry = Retry::backoff(1).first(Duration::from_secs(10));
+    let retry = Retry::backoff(1).initial(Duration::from_secs(10));
     let mut simulation = silent(retry, Delivery::AtLeastOnce, LIMITS);
     let deadlines = Rc::new(RefCell::new(Vec::new()));
     let seen = deadlines.clone();
@@ -46,7 +46,7 @@ fn a_run_without_an_answer_in_time_is_retried_and_becomes_a_dead_letter() {
 
 #[test]
 fn a_late_answer_has_no_effect_also_while_the_retry_runs() {
-    let retry = Retry::backoff(1).first(Duration::from_secs(10));
+    let retry = Retry::backoff(1).initial(Duration::from_secs(10));
     let mut simulation = silent(retry, Delivery::AtLeastOnce, LIMITS);
     let id = simulation.start(SECOND);
     simulation.run_until(35 * SECOND);

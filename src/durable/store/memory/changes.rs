@@ -95,7 +95,7 @@ impl<'a> MemoryBatch<'a> {
             Change::End { held, next, effect } => self.end(*held, *next, effect.as_mut()),
             Change::Begin { held, is_counted } => self.begin(*held, *is_counted),
             Change::Retry { held, due, error } => self.retry(*held, *due, error),
-            Change::Bury { held, next, error } => self.bury(*held, *next, error),
+            Change::DeadLetter { held, next, error } => self.dead_letter(*held, *next, error),
             Change::SkipTo { held, next } => self.advance(held.key.id, *next),
             Change::Claim { .. } => Outcome::Done(None),
         })
@@ -203,7 +203,7 @@ impl<'a> MemoryBatch<'a> {
         Outcome::Done(self.row(held.key.id))
     }
 
-    fn bury(&mut self, held: Held, next: Option<i64>, error: &str) -> Outcome {
+    fn dead_letter(&mut self, held: Held, next: Option<i64>, error: &str) -> Outcome {
         let (id, now) = (held.key.id, self.now);
         let die = |timer: &mut Timer| {
             timer.count_attempt();

@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime};
 /// | `partitions` | 64 | 1 to 4096 |
 /// | `lease` | 6 s | 300 ms to 10 min |
 /// | `request_timeout` | half of the lease | 50 ms to the lease |
-/// | `drain_within` | the lease | up to 10 min |
+/// | `drain_timeout` | the lease | up to 10 min |
 ///
 /// # Simulations
 ///
@@ -58,7 +58,7 @@ use std::time::{Duration, SystemTime};
 /// let group = EventLoopGroup::builder().threads(1).build()?;
 /// let node = || {
 ///     let remind = Topic::new("remind", Late::RunOnce, Retry::never(), |due: Due<u32>| due.done());
-///     DurableTimers::on(database.open()?).topic(remind).start(&group)
+///     DurableTimers::builder(database.open()?).topic(remind).start(&group)
 /// };
 /// let (one, other) = (node()?, node()?);
 /// let id = one.at("remind", Duration::from_secs(3600), &17).start().wait()?;
@@ -100,8 +100,8 @@ impl MemoryDatabase {
     }
 
     /// Sets how long a partition that is to be given back is kept for runs without an answer.
-    pub fn drain_within(mut self, time: Duration) -> Self {
-        self.settings.sharing.set_drain_within(time);
+    pub fn drain_timeout(mut self, time: Duration) -> Self {
+        self.settings.sharing.set_drain_timeout(time);
         self
     }
 

@@ -48,7 +48,7 @@ use std::{
 /// let disk = MemoryDisk::new();
 /// let program = |group: &EventLoopGroup| -> netwheel::Result<DurableTimers> {
 ///     let remind = Topic::new("remind", Late::RunOnce, Retry::never(), |due: Due<u32>| due.done());
-///     DurableTimers::on(disk.open()?).topic(remind).start(group)
+///     DurableTimers::builder(disk.open()?).topic(remind).start(group)
 /// };
 ///
 /// let group = EventLoopGroup::builder().threads(1).build()?;

@@ -234,7 +234,7 @@ fn renew(
     let others = nodes.iter().filter(|(id, alive_until)| **id != node && **alive_until > now).count();
     let share = ownership.share(transaction.tables().partitions.len() as u32, others);
     let instant = machine::now();
-    let drain_until = instant + settings.drain_within();
+    let drain_until = instant + settings.drain_timeout();
     for surplus in ownership.update(owned, share, drain_until, instant) {
         free(transaction, surplus);
     }

@@ -33,7 +33,7 @@ const NO_SESSION: u64 = 0;
 ///         Ok(())
 ///     });
 /// };
-/// let timers = DurableTimers::on(disk.open()?)
+/// let timers = DurableTimers::builder(disk.open()?)
 ///     .topic(Topic::new("order", Late::RunOnce, Retry::never(), order))
 ///     .start(&group)?;
 /// timers.at("order", Duration::ZERO, &"order 17").start().wait()?;

@@ -1,8 +1,6 @@
 //! Clients of the crate `postgres`, in the version that the feature `postgres-019` names.
 
-use super::{
-    PostgresStore, connector::with_tls, program_starts::PostgresStarts, settings::PostgresStoreBuilder,
-};
+use super::{connector::with_tls, program_starts::PostgresStarts, settings::PostgresStoreBuilder};
 use crate::{
     durable::{
         id::TimerId,
@@ -21,14 +19,14 @@ use postgres::{
     tls::{MakeTlsConnect, TlsConnect},
 };
 
-impl PostgresStore {
-    /// Returns a builder with default settings for a server.
-    pub fn with_config(config: Config) -> PostgresStoreBuilder {
-        PostgresStoreBuilder::new(config)
-    }
-}
-
 impl PostgresStoreBuilder {
+    /// Creates a builder with default settings for a server. Like
+    /// [`PostgresStore::builder`](super::PostgresStore::builder), with a configuration of the crate
+    /// `postgres`.
+    pub fn from_config(config: Config) -> Self {
+        PostgresStoreBuilder::new(Ok(config))
+    }
+
     /// Uses TLS, as the `sslmode` of the configuration says. Connectors are in crates such as
     /// postgres-native-tls and tokio-postgres-rustls.
     pub fn tls<T>(self, connector: T) -> Self

@@ -144,7 +144,7 @@ pub(super) fn apply(
             Change::End { held, .. }
             | Change::Begin { held, .. }
             | Change::Retry { held, .. }
-            | Change::Bury { held, .. }
+            | Change::DeadLetter { held, .. }
             | Change::SkipTo { held, .. } => held.key.id,
         };
         let Some(timer) = stored.get(&id) else { continue };
@@ -200,13 +200,13 @@ fn plan(
         Change::Retry { due, error, .. } => {
             writes.update(index, id, Update::retry(*due, timer, clean(error)));
         }
-        Change::Bury { next: Some(next), error, .. } => {
+        Change::DeadLetter { next: Some(next), error, .. } => {
             writes.copied.push(id.get());
             writes.copied_errors.push(clean(error));
             writes.update(index, id, Update::fresh(*next));
             count(0, 1);
         }
-        Change::Bury { next: None, error, .. } => {
+        Change::DeadLetter { next: None, error, .. } => {
             writes.set(id, Update::dead(now, timer, clean(error)));
             count(-1, 1);
         }

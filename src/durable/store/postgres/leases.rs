@@ -57,7 +57,7 @@ pub(super) fn renew(store: &mut PostgresStore, session: &mut PostgresSession) ->
     }
     let owned = ids.into_iter().map(i32::unsigned_abs).zip(epochs).collect();
     let share = store.ownership.share(store.partitions, usize::try_from(others).unwrap_or_default());
-    let surplus = store.ownership.update(owned, share, now + store.settings.drain_within, now);
+    let surplus = store.ownership.update(owned, share, now + store.settings.drain_timeout, now);
     let surplus: Vec<i32> = surplus.into_iter().map(|partition| partition as i32).collect();
     if !surplus.is_empty() {
         session.query(

@@ -52,7 +52,7 @@ use super::{
     start_in::Starter,
     transaction::Effect,
 };
-use crate::{error::Result as CrateResult, machine::refuse_in_simulation};
+use crate::machine::refuse_in_simulation;
 use answer_limit::AnswerLimit;
 use connector::Connect;
 use outside_runtime::outside_runtime;
@@ -80,7 +80,7 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// use netwheel::{EventLoopGroup, durable::{Due, DurableTimers, Late, PostgresStore, Retry, Topic}};
 ///
 /// let group = EventLoopGroup::builder().threads(1).build()?;
-/// let store = PostgresStore::builder("host=10.0.0.5 user=im dbname=im")?.node("im-1").open()?;
+/// let store = PostgresStore::builder("host=10.0.0.5 user=im dbname=im").node("im-1").open()?;
 /// let remind = |due: Due<String>| {
 ///     let text = due.payload().clone();
 ///     // Stored if, and only if, the timer ends: exactly once.
@@ -90,7 +90,7 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 ///         Ok(())
 ///     });
 /// };
-/// let timers = DurableTimers::on(store)
+/// let timers = DurableTimers::builder(store)
 ///     .topic(Topic::new("remind", Late::RunOnce, Retry::backoff(5), remind))
 ///     .start(&group)?;
 /// # Ok::<(), netwheel::Error>(())
@@ -142,16 +142,12 @@ pub struct PostgresStore {
 
 impl PostgresStore {
     /// Returns a builder with default settings. `config` is a string of parameters or a URL of
-    /// libpq.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Setting`](crate::Error::Setting) if the string is not understood.
-    pub fn builder(config: &str) -> CrateResult<PostgresStoreBuilder> {
+    /// libpq. [`open`](PostgresStoreBuilder::open) reports a string that is not understood.
+    pub fn builder(config: &str) -> PostgresStoreBuilder {
         // The string may have a password, so it is not part of the error.
         let invalid =
             |e| crate::error::Error::setting("config", format!("({e})"), "parameters or a URL of libpq");
-        config.parse().map(PostgresStoreBuilder::new).map_err(invalid)
+        PostgresStoreBuilder::new(config.parse().map_err(invalid))
     }
 
     /// Returns the number of requests to the server since the store was opened. Each request is a

@@ -32,7 +32,7 @@ pub(super) struct PostgresSettings {
     pub(super) lease: Duration,
     pub(super) connect_timeout: Duration,
     pub(super) request_timeout: Duration,
-    pub(super) drain_within: Duration,
+    pub(super) drain_timeout: Duration,
     pub(super) key_memory: Duration,
     pub(super) node: String,
 }
@@ -46,12 +46,13 @@ pub(super) struct PostgresSettings {
 /// | `lease` | 6 s | 300 ms to 10 min | after this time without a renewal, others take over the partitions of a node |
 /// | `connect_timeout` | a third of the lease | 50 ms to the lease | a connection that takes longer has failed |
 /// | `request_timeout` | half of the lease | 50 ms to the lease | a statement without an answer has failed, and the connection is closed |
-/// | `drain_within` | the lease | up to 10 min | a partition with a run that is not answered is given back after this time, when the node is closed or has more than its share |
+/// | `drain_timeout` | the lease | up to 10 min | a partition with a run that is not answered is given back after this time, when the node is closed or has more than its share |
 /// | `remember_keys` | 24 h | | the idempotency key of an ended timer is forgotten |
 /// | `node` | the process id | at most 128 bytes | the name of this node in the table `nodes` |
 #[must_use]
 pub struct PostgresStoreBuilder {
-    config: Config,
+    /// The configuration, or why the text was not understood.
+    config: Result<Config>,
     connector: Box<dyn Connect>,
     has_tls: bool,
     schema: String,
@@ -62,7 +63,7 @@ pub struct PostgresStoreBuilder {
 }
 
 impl PostgresStoreBuilder {
-    pub(super) fn new(config: Config) -> Self {
+    pub(super) fn new(config: Result<Config>) -> Self {
         PostgresStoreBuilder {
             config,
             connector: plain(),
@@ -118,8 +119,8 @@ impl PostgresStoreBuilder {
     /// Sets how long a partition that is to be given back is kept for runs without an answer. Its
     /// other timers wait for that time. Afterwards such a run is repeated by another node, and its
     /// end is refused here. The default is the lease.
-    pub fn drain_within(mut self, time: Duration) -> Self {
-        self.sharing.set_drain_within(time);
+    pub fn drain_timeout(mut self, time: Duration) -> Self {
+        self.sharing.set_drain_timeout(time);
         self
     }
 
@@ -149,6 +150,7 @@ impl PostgresStoreBuilder {
     }
 
     fn check(self) -> Result<(PostgresSettings, Box<dyn Connect>)> {
+        let mut config = self.config?;
         let sharing = self.sharing;
         sharing.check()?;
         let (lease, request_timeout) = (sharing.lease, sharing.request_timeout());
@@ -161,12 +163,11 @@ impl PostgresStoreBuilder {
         if self.node.len() > NODE_LIMIT || self.node.contains('\0') {
             return Err(Error::setting("node", &self.node, "at most 128 bytes without NUL"));
         }
-        let has_unix_host = self.config.get_hosts().iter().any(|host| !matches!(host, Host::Tcp(_)));
-        if self.config.get_ssl_mode() == SslMode::Require && (!self.has_tls || has_unix_host) {
+        let has_unix_host = config.get_hosts().iter().any(|host| !matches!(host, Host::Tcp(_)));
+        if config.get_ssl_mode() == SslMode::Require && (!self.has_tls || has_unix_host) {
             let allowed = "`disable` or `prefer` without a TLS connector or on a Unix socket";
             return Err(Error::setting("sslmode", "require", allowed));
         }
-        let mut config = self.config;
         config.connect_timeout(connect_timeout).tcp_user_timeout(request_timeout);
         if config.get_application_name().is_none() {
             config.application_name(&format!("netwheel timers {}", self.node));
@@ -178,7 +179,7 @@ impl PostgresStoreBuilder {
             lease,
             connect_timeout,
             request_timeout,
-            drain_within: sharing.drain_within(),
+            drain_timeout: sharing.drain_timeout(),
             key_memory: self.key_memory,
             node: self.node,
         };

@@ -162,7 +162,7 @@ impl<'a> SqliteBatch<'a> {
             Change::End { held, next, effect } => self.end(*held, *next, effect.as_mut()),
             Change::Begin { held, is_counted } => self.begin(*held, *is_counted),
             Change::Retry { held, due, error } => self.retry(*held, *due, error),
-            Change::Bury { held, next, error } => self.bury(*held, *next, error),
+            Change::DeadLetter { held, next, error } => self.dead_letter(*held, *next, error),
             Change::SkipTo { held, next } => match self.held(*held)? {
                 Some(_) => self.advance(held.key.id, *next),
                 None => Ok(Outcome::Missing),
@@ -271,7 +271,7 @@ impl<'a> SqliteBatch<'a> {
         self.row(held.key.id).map(Outcome::Done)
     }
 
-    fn bury(&mut self, held: Held, next: Option<i64>, error: &str) -> Result<Outcome, StoreError> {
+    fn dead_letter(&mut self, held: Held, next: Option<i64>, error: &str) -> Result<Outcome, StoreError> {
         let Some(stored) = self.held(held)? else { return Ok(Outcome::Missing) };
         let id = held.key.id.get();
         if let Some(next) = next {

@@ -39,10 +39,7 @@ use super::{
     start_in::Starter,
     transaction::{Effect, StoreTransaction},
 };
-use crate::{
-    error::{Error, Result},
-    machine::refuse_in_simulation,
-};
+use crate::{error::Result, machine::refuse_in_simulation};
 use backup::Backup;
 use changes::SqliteBatch;
 use errors::{SqliteResult, keep_log};
@@ -125,15 +122,18 @@ impl SqliteStore {
     /// with [`StoreError::Busy`]. Above twice the limit, runs do not end either, and their ends are
     /// tried again.
     ///
-    /// # Errors
-    ///
-    /// [`Error::Setting`] if `bytes` is less than 1 MiB.
-    pub fn log_limit(mut self, bytes: u64) -> Result<Self> {
-        if bytes < MIN_LIMIT {
-            return Err(Error::setting("log_limit", bytes, "at least 1 MiB"));
-        }
+    /// The smallest limit is 1 MiB.
+    /// [`start`](crate::durable::DurableTimersBuilder::start) refuses a smaller one.
+    pub fn max_log_bytes(mut self, bytes: u64) -> Self {
         self.log.limit = bytes;
-        Ok(self)
+        self
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        if self.log.limit < MIN_LIMIT {
+            return Err(StoreError::setting("max_log_bytes", self.log.limit, "at least 1 MiB"));
+        }
+        Ok(())
     }
 
     /// Notes that timers fire from now on, or that no handler runs any more. A note that stays
@@ -174,6 +174,7 @@ impl SqliteStore {
 
 impl TimerStore for SqliteStore {
     fn attach(&mut self, topics: &[String]) -> Result<Vec<TopicCounts>, StoreError> {
+        self.check()?;
         self.read.close(&self.database.connection);
         let transaction = self.database.connection.transaction().store()?;
         self.topics.clear();

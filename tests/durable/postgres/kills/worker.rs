@@ -87,10 +87,10 @@ fn open(
 ) -> DurableTimers {
     let end = Instant::now() + PATIENCE;
     loop {
-        let builder = PostgresStore::builder(config).unwrap().schema(schema).partitions(16).node(name);
-        let opened = builder.lease(LEASE).drain_within(LEASE / 4).open();
+        let builder = PostgresStore::builder(config).schema(schema).partitions(16).node(name);
+        let opened = builder.lease(LEASE).drain_timeout(LEASE / 4).open();
         let topic = topic(schema, holds.clone());
-        match opened.and_then(|store| DurableTimers::on(store).topic(topic).start(group)) {
+        match opened.and_then(|store| DurableTimers::builder(store).topic(topic).start(group)) {
             Ok(timers) => return timers,
             Err(error) => assert!(Instant::now() < end, "{error}"),
         }
@@ -101,7 +101,7 @@ fn topic(schema: &str, holds: Arc<AtomicBool>) -> Topic {
     let sql = format!("INSERT INTO {schema}.effects VALUES ($1, $2, '')");
     let held: Mutex<Vec<Due<i64>>> = Mutex::default();
     // Each kill may interrupt an attempt of the same timer.
-    let retry = Retry::backoff(1000).first(ms(10)).longest(ms(100));
+    let retry = Retry::backoff(1000).initial(ms(10)).max_delay(ms(100));
     Topic::new("work", Late::RunOnce, retry, move |due: Due<i64>| {
         let (number, now) = (*due.payload(), SystemTime::now());
         if now < due.scheduled() {

@@ -42,7 +42,7 @@ pub(super) struct Watch {
 
 /// Returns the settings that the model assumes.
 pub(super) fn backoff(jitter: bool, max_attempts: Option<u32>) -> Backoff {
-    let backoff = Backoff::new().initial(INITIAL).cap(CAP).reset_after(RESET_AFTER).jitter(jitter);
+    let backoff = Backoff::new().initial(INITIAL).max_delay(CAP).reset_after(RESET_AFTER).jitter(jitter);
     match max_attempts {
         Some(attempts) => backoff.max_attempts(attempts),
         None => backoff,

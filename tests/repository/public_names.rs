@@ -1,0 +1,122 @@
+//! Checks of the names and idioms of the public API (docs/architecture.md), in the snapshot
+//! docs/api/public-api.txt.
+
+use super::{path, read};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Names that two types have, with the reason.
+const SHARED_NAMES: [(&str, &str); 1] =
+    [("Message", "the message of HTTP and that of WebSocket; pending: one of them gets a longer name")];
+
+/// Operations that take `self` and can fail, with the reason.
+const FALLIBLE: [(&str, &str); 13] = [
+    ("Collector::and", "adds to a collection in which the name must be unique"),
+    ("DurableCollector::and", "adds to a collection in which the name must be unique"),
+    ("ProxyHeader::crc32c", "appends to a header, which has a limit"),
+    ("ProxyHeader::tlv", "appends to a header, which has a limit"),
+    ("ProxyProtocol::trust", "parses a text"),
+    ("Resp::limits", "uses settings, so it checks them"),
+    ("TlsClient::with_server_name", "parses a text"),
+    ("WebSocketClient::deflate", "pending"),
+    ("WebSocketClient::protocols", "pending"),
+    ("WebSocketClient::with", "pending"),
+    ("WebSocketServer::deflate", "pending"),
+    ("WebSocketServer::protocols", "pending"),
+    ("WebSocketServer::with", "pending"),
+];
+
+/// Returns the lines of the snapshot, without attributes in front and features behind.
+fn items() -> Vec<String> {
+    let text = read(&path("docs/api/public-api.txt"));
+    let lines = text.lines().map(|line| {
+        let line = line.split_once("] pub ").map_or(line, |(_, rest)| rest);
+        let line = line.strip_prefix("pub ").unwrap_or(line);
+        let line = line.strip_prefix("const ").unwrap_or(line);
+        let line = line.strip_prefix("async ").unwrap_or(line);
+        line.rsplit_once(" [").filter(|_| line.ends_with(']')).map_or(line, |(item, _)| item).to_owned()
+    });
+    lines.collect()
+}
+
+/// Returns the path of the type that a line declares. Associated types are not types.
+fn declared_type(item: &str) -> Option<Vec<&str>> {
+    let (kind, rest) = item.split_once(' ')?;
+    if !["struct", "enum", "trait", "type", "union"].contains(&kind) {
+        return None;
+    }
+    let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let name = rest.split(|c| !is_path(c)).next()?.trim_end_matches(':');
+    let path: Vec<&str> = name.split("::").collect();
+    let [crate_name, modules @ .., _] = &path[..] else { return None };
+    let are_modules = modules.iter().all(|module| module.starts_with(|c: char| c.is_lowercase()));
+    (*crate_name == "netwheel" && are_modules).then_some(path)
+}
+
+/// Returns the type, the name and the rest of a function.
+fn function(item: &str) -> Option<(String, String)> {
+    let item = item.strip_prefix("fn ")?;
+    let (name, rest) = item.split_once('(')?;
+    let mut plain = String::new();
+    let mut depth = 0;
+    for c in name.chars() {
+        match c {
+            '<' => depth += 1,
+            '>' => depth -= 1,
+            c if depth == 0 => plain.push(c),
+            _ => {}
+        }
+    }
+    let parts: Vec<&str> = plain.split("::").collect();
+    let [.., owner, name] = &parts[..] else { return None };
+    Some((format!("{owner}::{name}"), rest.to_owned()))
+}
+
+#[test]
+fn no_two_public_types_have_one_name() {
+    let items = items();
+    let mut named: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for path in items.iter().filter_map(|item| declared_type(item)) {
+        let [_, modules @ .., name] = &path[..] else { continue };
+        // The prelude has the items of the root, and `durable` those of its stores.
+        match modules {
+            ["prelude"] => continue,
+            ["durable", "store"] => named.entry(name).or_default().insert("durable".to_owned()),
+            modules => named.entry(name).or_default().insert(modules.join("::")),
+        };
+    }
+    assert!(named.len() > 200, "the types are found");
+    named.retain(|_, modules| modules.len() > 1);
+    let shared: Vec<&str> = named.keys().copied().collect();
+    assert_eq!(shared, SHARED_NAMES.map(|(name, _)| name), "{named:#?}");
+}
+
+#[test]
+fn builders_begin_without_errors_and_setters_do_not_fail() {
+    let mut failing = BTreeSet::new();
+    let mut builders = 0;
+    for (name, rest) in items().iter().filter_map(|item| function(item)) {
+        let Some((_, returned)) = rest.rsplit_once(" -> ") else { continue };
+        if name.ends_with("::builder") {
+            builders += 1;
+            assert!(!returned.contains("Result<"), "{name} returns {returned}");
+            assert!(returned.contains("Builder"), "{name} returns {returned}");
+        }
+        let takes_itself = rest.starts_with("self") || rest.starts_with("mut self");
+        if takes_itself && returned.contains("Result<Self") {
+            failing.insert(name);
+        }
+    }
+    assert!(builders >= 10, "the builders are found");
+    let allowed: BTreeSet<String> = FALLIBLE.map(|(name, _)| name.to_owned()).into();
+    let unknown: Vec<_> = failing.difference(&allowed).collect();
+    assert!(unknown.is_empty(), "check these settings when they are used: {unknown:?}");
+}
+
+#[test]
+fn settings_that_limit_are_called_max_or_timeout() {
+    let wrong = |name: &str| ["_limit", "_within", "limit_"].iter().any(|part| name.contains(part));
+    for (name, rest) in items().iter().filter_map(|item| function(item)) {
+        let is_setter = rest.starts_with("self, ") && rest.ends_with("-> Self");
+        assert!(!(is_setter && wrong(&name)), "{name}");
+    }
+}
