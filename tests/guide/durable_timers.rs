@@ -94,10 +94,10 @@ fn a_handler_looks_again_on_its_loop_and_gives_up_after_a_total_time() -> Result
     let mut by_hand = EventLoopGroup::builder().clock(clock.clone()).build_manual()?;
     let printer = Printer::default();
     let pages = printer.clone();
-    let every_minute = Retry::backoff(1000).first(MINUTE).longest(MINUTE);
+    let every_minute = Retry::backoff(1000).initial(MINUTE).max_delay(MINUTE);
     let topic = Topic::new("print", Late::RunOnce, every_minute, move |due| print(&pages, due))
         .run_timeout(Duration::from_secs(30));
-    let timers = DurableTimers::on(SqliteStore::in_memory()?).topic(topic).start(by_hand.group())?;
+    let timers = DurableTimers::builder(SqliteStore::in_memory()?).topic(topic).start(by_hand.group())?;
     for is_on in [true, false] {
         printer.is_on.store(is_on, Ordering::Relaxed);
         by_hand.run_until(timers.at("print", Duration::ZERO, "page").start())?;

@@ -60,7 +60,7 @@ fn requests_to_several_names_survive_a_restart_and_a_partition() {
                         .attempt_timeout(2 * SECOND)
                         .retries(60)
                         .retry_status(StatusCode::SERVICE_UNAVAILABLE)
-                        .backoff(Backoff::new().initial(SECOND / 10).cap(SECOND));
+                        .backoff(Backoff::new().initial(SECOND / 10).max_delay(SECOND));
                     if round % 2 == 0 {
                         assert_eq!(request.send().wait()?.body.len(), 100_000);
                     } else if let Ok(mut response) = request.stream().wait() {

@@ -189,7 +189,7 @@ impl Calls {
         match self.calls.front().map(|call| &call.progress) {
             Some(Progress::Streaming(body)) => {
                 if body.push(bytes) {
-                    ctx.pause_reads();
+                    ctx.pause_reading();
                 }
                 Ok(())
             }
@@ -278,7 +278,7 @@ impl Stage for Calls {
             _ => false,
         };
         if ctx.is_paused() && !waits {
-            ctx.resume_reads();
+            ctx.resume_reading();
         }
         self.arm(ctx);
         Ok(())
