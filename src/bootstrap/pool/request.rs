@@ -108,7 +108,7 @@ impl PoolRequest {
             attempt_timeout: Duration::MAX,
             retries: 0,
             statuses: Vec::new(),
-            backoff: Backoff::new().initial(Duration::from_millis(100)).cap(Duration::from_secs(5)),
+            backoff: Backoff::new().initial(Duration::from_millis(100)).max_delay(Duration::from_secs(5)),
             is_idempotent,
         };
         PoolRequest { request, settings }

@@ -11,7 +11,7 @@ use crate::{
 use std::time::{Duration, Instant};
 
 fn briefly() -> Backoff {
-    Backoff::new().initial(Duration::from_millis(1)).cap(Duration::from_millis(2))
+    Backoff::new().initial(Duration::from_millis(1)).max_delay(Duration::from_millis(2))
 }
 
 /// A server whose first connections end without a response.

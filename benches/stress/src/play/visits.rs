@@ -71,7 +71,7 @@ pub(super) fn reconnect(actor: &Actor, server: Index, visits: u32) {
     let world = &actor.world;
     let weak = Arc::downgrade(world);
     let (seen, attempts) = (AtomicU32::new(0), AtomicU32::new(0));
-    let backoff = Backoff::new().initial(Duration::from_millis(1)).cap(Duration::from_millis(5));
+    let backoff = Backoff::new().initial(Duration::from_millis(1)).max_delay(Duration::from_millis(5));
     let client = world
         .client(CLIENTS, server, ChannelOptions::new())
         .pipeline(move |_: &Peer| {
