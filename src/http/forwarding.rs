@@ -1,8 +1,7 @@
 //! Messages that a proxy passes on.
 
 use super::{
-    Request, Response, StatusCode,
-    message::Body,
+    Body, Request, Response, StatusCode,
     syntax::{is_host, is_token, list},
 };
 use crate::{

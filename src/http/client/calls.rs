@@ -15,11 +15,10 @@ use crate::{
     clock::nanos,
     error::{Error, Result},
     http::{
-        Headers, Part, Request, Response,
+        Body, Headers, Part, Request, Response,
         content::{BodyCollector, TooLong},
         encode::unencodable,
         error::HttpError,
-        message::Body,
     },
     pipeline::{Context, Handler, Stage, StageContext},
 };

@@ -11,10 +11,7 @@ use crate::{
     clock::nanos,
     error::{Error, Result},
     http::{
-        Part, Request, Response, StatusCode,
-        encode::unencodable,
-        error::HttpError,
-        message::{Body, RequestId},
+        Body, Part, Request, RequestId, Response, StatusCode, encode::unencodable, error::HttpError,
         stale_response::StaleResponse,
     },
     pipeline::{Stage, StageContext},

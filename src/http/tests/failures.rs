@@ -4,7 +4,7 @@ use crate::{
     channel::CloseCause,
     error::{Error, Result},
     http::{
-        Message, Part, Request, Response, StatusCode, content::Aggregate, message::Body, server::HttpServer,
+        Body, Message, Part, Request, Response, StatusCode, content::Aggregate, server::HttpServer,
         settings::HttpSettings,
     },
     pipeline::{Context, Handler},

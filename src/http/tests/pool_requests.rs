@@ -167,7 +167,7 @@ fn a_request_that_waits_for_its_retry_ends_with_its_loop_or_its_completion() {
 fn a_body_in_parts_and_an_invalid_backoff_are_refused() {
     let site = failing(0);
     let (_group, pool) = site.pool(1);
-    let streamed = Request::post("/", crate::http::message::Body::Streamed);
+    let streamed = Request::post("/", crate::http::Body::Streamed);
     assert!(matches!(get(pool.request(streamed).send()), Err(Error::Encode(_))));
     let never = Backoff::new().initial(Duration::ZERO);
     assert!(matches!(get(pool.request(Request::get("/")).backoff(never).send()), Err(Error::Setting(_))));

@@ -3,7 +3,7 @@
 use crate::{
     error::{Error, PeerError, Result},
     http::{
-        BodyStream, Call, Headers, Request, StreamedResponse, client::HttpClient, message::Body,
+        Body, BodyStream, Call, Headers, Request, StreamedResponse, client::HttpClient,
         settings::HttpSettings,
     },
     sync::Completion,

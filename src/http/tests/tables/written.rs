@@ -5,8 +5,8 @@
 use crate::{
     error::{EncodeError, Error, Result},
     http::{
-        Headers, Part, Request, Response, StatusCode, client::HttpClient, message::Body,
-        settings::HttpSettings, tests::support::Server,
+        Body, Headers, Part, Request, Response, StatusCode, client::HttpClient, settings::HttpSettings,
+        tests::support::Server,
     },
     testing::EmbeddedChannel,
 };
