@@ -18,8 +18,8 @@ impl DurableTimers {
     /// docs/durable-timers.md has the steps.
     ///
     /// A thread of its own reads the store. Meanwhile its log grows, up to
-    /// [`SqliteStore::max_log_bytes`](crate::durable::SqliteStore::max_log_bytes). Closing the timers does
-    /// not wait for the copy.
+    /// [`SqliteStore::max_log_bytes`](crate::durable::SqliteStore::max_log_bytes). Closing the
+    /// timers does not wait for the copy.
     ///
     /// # Errors
     ///

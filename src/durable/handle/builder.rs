@@ -174,9 +174,9 @@ impl DurableTimersBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] for a setting out of its range, also of the store, and for two topics of the same name,
-    /// [`Error::Other`] with a [`StoreError`](crate::durable::StoreError), [`Error::Io`] if the
-    /// thread cannot be started.
+    /// [`Error::Setting`] for a setting out of its range, also of the store, and for two topics of
+    /// the same name, [`Error::Other`] with a [`StoreError`](crate::durable::StoreError),
+    /// [`Error::Io`] if the thread cannot be started.
     pub fn start(mut self, group: &EventLoopGroup) -> Result<DurableTimers> {
         self.check()?;
         let names: Vec<String> = self.topics.iter().map(|topic| topic.name.clone()).collect();
