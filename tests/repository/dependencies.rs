@@ -140,3 +140,17 @@ fn licence_expressions_are_evaluated() {
         assert!(!is_allowed(expression, &allowed), "{expression}");
     }
 }
+
+#[test]
+fn the_badges_of_the_readme_are_true() {
+    let (manifest, readme) = (read(&path("Cargo.toml")), read(&path("README.md")));
+    let field = |name: &str| {
+        let start = format!("{name} = \"");
+        let line = manifest.lines().find_map(|line| line.strip_prefix(start.as_str()));
+        line.expect("a field of the manifest").trim_end_matches('"').to_owned()
+    };
+    let version = field("rust-version");
+    let licence = field("license").replace(' ', "%20").replace('-', "--");
+    assert!(readme.contains(&format!("/badge/rust-{version}%2B-blue)")), "Rust {version}");
+    assert!(readme.contains(&format!("/badge/license-{licence}-blue)")), "{licence}");
+}
