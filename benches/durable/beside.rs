@@ -48,8 +48,11 @@ pub(crate) fn measure(settings: &Settings, place: &Place, report: &mut Report) -
 fn prepare(settings: &Settings, path: &Path, count: usize, slow: usize) -> Result<i64> {
     let group = EventLoopGroup::builder().threads(1).build()?;
     let unused = |name: &str| Topic::new(name, Late::RunOnce, Retry::never(), |due: Due<String>| due.done());
-    let timers =
-        DurableTimers::builder(SqliteStore::open(path)?).topic(unused("slow")).topic(unused("fast")).paused().start(&group)?;
+    let timers = DurableTimers::builder(SqliteStore::open(path)?)
+        .topic(unused("slow"))
+        .topic(unused("fast"))
+        .paused()
+        .start(&group)?;
     let wait =
         |starts: &mut Vec<Completion<TimerId>>| starts.drain(..).try_for_each(|start| start.wait().map(drop));
     let mut starts = Vec::new();
@@ -89,7 +92,7 @@ fn run(path: &Path, count: usize, first: i64) -> Result<(Histogram<u64>, u64)> {
     });
     let (sender, fired) = channel();
     let timers = DurableTimers::builder(SqliteStore::open(path)?)
-        .topic(slow(answers).concurrency(CONCURRENCY))
+        .topic(slow(answers).max_running(CONCURRENCY))
         .topic(Topic::new("fast", Late::RunOnce, Retry::never(), move |due: Due<String>| {
             let late = SystemTime::now().duration_since(due.scheduled()).unwrap_or_default();
             let _ = sender.send(u64::try_from(late.as_micros()).unwrap_or(u64::MAX));

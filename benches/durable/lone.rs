@@ -6,7 +6,10 @@ use crate::{
     report::{Panel, Report, cells, histogram, line, micros, ms_at},
     starts::start,
 };
-use netwheel::{EventLoopGroup, Result, durable::{DurableTimers, SqliteStore};
+use netwheel::{
+    EventLoopGroup, Result,
+    durable::{DurableTimers, SqliteStore},
+};
 use std::{
     thread,
     time::{Duration, Instant},
@@ -21,8 +24,15 @@ const WITHIN: Duration = Duration::from_millis(2);
 pub(crate) fn measure(settings: &Settings, place: &Place, report: &mut Report) -> Result {
     let group = EventLoopGroup::builder().threads(1).build()?;
     let timers = [
-        start(DurableTimers::builder(SqliteStore::open(place.file("lone-0.db"))?).max_commit_delay(Duration::ZERO), &group)?,
-        start(DurableTimers::builder(SqliteStore::open(place.file("lone-2.db"))?).max_commit_delay(WITHIN), &group)?,
+        start(
+            DurableTimers::builder(SqliteStore::open(place.file("lone-0.db"))?)
+                .max_commit_delay(Duration::ZERO),
+            &group,
+        )?,
+        start(
+            DurableTimers::builder(SqliteStore::open(place.file("lone-2.db"))?).max_commit_delay(WITHIN),
+            &group,
+        )?,
     ];
     let mut store = Bare::open(&place.file("lone-bare.db"))?;
     let mut commits = histogram();

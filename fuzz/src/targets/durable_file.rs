@@ -4,7 +4,7 @@ use crate::support::input;
 use arbitrary::Arbitrary;
 use netwheel::{
     EventLoopGroup, Result,
-    durable::{Due, DurableTimers, Late, Retry, TimerFilter, Topic},
+    durable::{Due, DurableTimers, Late, Retry, SqliteStore, TimerFilter, Topic},
 };
 use std::{
     fs,
@@ -88,7 +88,8 @@ impl Damage<'_> {
 
 /// Opens a store, and starts, lists and cancels timers.
 fn use_store(path: &Path) -> Result {
-    let timers = DurableTimers::open(path)?.topic(done()).topic(failing()).start(&GROUP)?;
+    let timers =
+        DurableTimers::builder(SqliteStore::open(path)?).topic(done()).topic(failing()).start(&GROUP)?;
     let used = operate(&timers);
     within(timers.close(), "close")?;
     used
@@ -124,7 +125,8 @@ fn valid() -> Result<Vec<u8>> {
         due.done();
         sender.send(()).expect("the receiver waits");
     });
-    let timers = DurableTimers::open(&path)?.topic(first).topic(failing()).start(&GROUP)?;
+    let timers =
+        DurableTimers::builder(SqliteStore::open(&path)?).topic(first).topic(failing()).start(&GROUP)?;
     for n in 0..12_u32 {
         timers.at("done", HOUR * (n + 1), &format!("payload {n}")).key(format!("key {n}")).start().wait()?;
     }
