@@ -15,6 +15,7 @@ mod handle;
 mod reconnect_state;
 
 pub use backoff::Backoff;
+#[cfg(feature = "http")]
 pub(super) use backoff::Retries;
 pub use handle::ReconnectingChannel;
 
