@@ -292,7 +292,7 @@ fn run(options: &Options) -> Result {
     let (stop, stopped) = mpsc::channel();
     ctrlc::set_handler(move || stop.send(()).unwrap_or_default()).map_err(Error::other)?;
     let group = EventLoopGroup::builder().threads(options.threads).name("proxy").build()?;
-    let settings = HttpSettings::new().body(options.max_body);
+    let settings = HttpSettings::new().max_body(options.max_body);
     let client = HttpClient::with(settings.clone())?;
     let pool = ClientBootstrap::new(&group)
         .connect_timeout(options.timeout)

@@ -127,10 +127,10 @@ fn run(options: &Options) -> Result {
     let (stop, stopped) = mpsc::channel();
     ctrlc::set_handler(move || stop.send(()).unwrap_or_default()).map_err(Error::other)?;
     let settings = HttpSettings::new()
-        .body(options.max_body)
-        .head_time(options.head_time)
-        .body_time(options.body_time)
-        .keep_alive(options.keep_alive);
+        .max_body(options.max_body)
+        .head_timeout(options.head_time)
+        .body_timeout(options.body_time)
+        .keep_alive_timeout(options.keep_alive);
     let http = HttpServer::with(settings)?;
     let group = EventLoopGroup::builder().threads(options.threads).name("http").build()?;
     let server = ServerBootstrap::new(&group)

@@ -131,7 +131,7 @@ pub(crate) fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) 
         connections,
         websocket: websocket(options)?,
     });
-    let settings = HttpSettings::new().body(MAX_BODY as u64);
+    let settings = HttpSettings::new().max_body(MAX_BODY as u64);
     let (http, shared) = (HttpServer::with(settings)?, web.clone());
     let pages = bootstrap.pipeline(move |_peer| {
         http.pipeline().stage(Aggregate::max(MAX_BODY)).handler(Site::new(shared.clone()))

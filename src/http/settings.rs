@@ -12,60 +12,60 @@ settings! {
     /// (100 ms by default) plus the loop's lag.
     pub struct HttpSettings {
         /// Sets the length of the longest request or status line in bytes, without its CRLF.
-        start_line(bytes: usize) = 8 * 1024, "8 KiB", range 64..=32_768 => "64 to 32768 bytes",
+        max_start_line(bytes: usize) = 8 * 1024, "8 KiB", range 64..=32_768 => "64 to 32768 bytes",
             reached "414 and close";
         /// Sets the length of the longest head in bytes: start line, headers and the empty line.
-        head(bytes: usize) = 16 * 1024, "16 KiB", range 128..=65_535 => "128 to 65535 bytes",
+        max_head(bytes: usize) = 16 * 1024, "16 KiB", range 128..=65_535 => "128 to 65535 bytes",
             reached "431 and close";
         /// Sets the largest number of headers in a head, and of trailers.
-        headers(count: usize) = 100, "100", range 1..=256 => "1 to 256",
+        max_headers(count: usize) = 100, "100", range 1..=256 => "1 to 256",
             reached "431 and close";
         /// Sets the length of the longest trailers in bytes.
-        trailers(bytes: usize) = 8 * 1024, "8 KiB", range 64..=65_535 => "64 to 65535 bytes",
+        max_trailers(bytes: usize) = 8 * 1024, "8 KiB", range 64..=65_535 => "64 to 65535 bytes",
             reached "431 and close";
         /// Sets the length of the longest line with the size of a chunk in bytes.
-        chunk_line(bytes: usize) = 256, "256", range 20..=4096 => "20 to 4096 bytes",
+        max_chunk_line(bytes: usize) = 256, "256", range 20..=4096 => "20 to 4096 bytes",
             reached "400 and close";
         /// Sets the length of all chunk extensions of a body together, in bytes. Extensions are
         /// checked and ignored.
-        chunk_extensions(bytes: usize) = 16 * 1024, "16 KiB", range 0.. => "0 bytes or more",
+        max_chunk_extensions(bytes: usize) = 16 * 1024, "16 KiB", range 0.. => "0 bytes or more",
             reached "400 and close";
         /// Sets the length of the longest body in bytes.
-        body(bytes: u64) = 16 * 1024 * 1024, "16 MiB", range 0.. => "0 bytes or more",
+        max_body(bytes: u64) = 16 * 1024 * 1024, "16 MiB", range 0.. => "0 bytes or more",
             reached "413 and close, before the body is read if its length is declared";
         /// Sets how many bytes of a request's body are read and dropped if the response is complete
         /// before the body. Beyond it, the connection closes after the response.
-        discard(bytes: u64) = 64 * 1024, "64 KiB", range 0.. => "0 bytes or more",
+        max_discarded(bytes: u64) = 64 * 1024, "64 KiB", range 0.. => "0 bytes or more",
             reached "the connection closes after the response";
         /// Sets the time from the first byte of a head to its end.
-        head_time(limit: Duration) = Duration::from_secs(10), "10 s",
+        head_timeout(limit: Duration) = Duration::from_secs(10), "10 s",
             reached "408 and close";
         /// Sets the number of bytes of a body that must arrive within each
-        /// [`body_time`](HttpSettings::body_time), while the program reads.
-        body_bytes(bytes: u64) = 1024, "1 KiB", range 1.. => "1 byte or more",
+        /// [`body_timeout`](HttpSettings::body_timeout), while the program reads.
+        min_body_progress(bytes: u64) = 1024, "1 KiB", range 1.. => "1 byte or more",
             reached "408 and close, with `HttpError::BodyTimeout`";
-        /// Sets the period for [`body_bytes`](HttpSettings::body_bytes).
-        body_time(period: Duration) = Duration::from_secs(10), "10 s",
-            reached "see `body_bytes`";
+        /// Sets the period for [`min_body_progress`](HttpSettings::min_body_progress).
+        body_timeout(period: Duration) = Duration::from_secs(10), "10 s",
+            reached "see `min_body_progress`";
         /// Sets the time that a connection may be idle between two requests, and before the first.
         /// On a client, it is the limit for servers that announce their own time.
-        keep_alive(limit: Duration) = Duration::from_secs(75), "75 s",
+        keep_alive_timeout(limit: Duration) = Duration::from_secs(75), "75 s",
             reached "the connection closes silently";
         /// Sets the time that a client keeps an idle connection to a server that does not announce
         /// its own time with `Keep-Alive: timeout`. Common servers close idle connections after 5
         /// seconds, so a longer time loses requests.
-        reuse_time(limit: Duration) = Duration::from_secs(4), "4 s",
+        reuse_timeout(limit: Duration) = Duration::from_secs(4), "4 s",
             reached "the connection closes silently";
         /// Sets the number of requests that a client may write before their responses have arrived.
-        pipelined(requests: usize) = 16, "16", range 1.. => "1 or more",
+        max_pipelined(requests: usize) = 16, "16", range 1.. => "1 or more",
             reached "`Error::Full`";
         /// Sets the time that a client waits for the head of a response, and for progress of its
         /// body.
-        response_time(limit: Duration) = Duration::from_secs(30), "30 s",
+        response_timeout(limit: Duration) = Duration::from_secs(30), "30 s",
             reached "`Error::TimedOut`, and the connection closes";
         /// Sets the time without output after which a stream of server-sent events sends a
         /// comment, so that proxies do not close it.
-        event_comment(period: Duration) = Duration::from_secs(15), "15 s",
+        event_comment_interval(period: Duration) = Duration::from_secs(15), "15 s",
             reached "a comment is sent";
     }
 }
@@ -93,9 +93,11 @@ mod tests {
     #[test]
     fn settings_out_of_range_are_refused() {
         let new = HttpSettings::new;
-        for settings in [new().head(127), new().head(65_536), new().headers(0), new().headers(257)] {
+        for settings in
+            [new().max_head(127), new().max_head(65_536), new().max_headers(0), new().max_headers(257)]
+        {
             assert!(HttpServer::with(settings).is_err());
         }
-        assert!(HttpServer::with(new().head(65_535).headers(256)).is_ok());
+        assert!(HttpServer::with(new().max_head(65_535).max_headers(256)).is_ok());
     }
 }

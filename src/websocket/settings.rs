@@ -40,7 +40,7 @@ settings! {
         ping_interval(interval: Duration) = Duration::from_secs(30), "30 s",
             always "0 s, or 1 ms and more", reached "a Ping is sent";
         /// Sets the number of Pings in a row that the peer may leave unanswered.
-        ping_misses(misses: u32) = 2, "2", range 0.. => "0 or more",
+        max_ping_misses(misses: u32) = 2, "2", range 0.. => "0 or more",
             reached "`Error::TimedOut`, and the channel is closed";
         /// Postpones each Ping by a random time below this one, so that the Pings of many channels
         /// do not coincide.
@@ -72,7 +72,7 @@ impl WebSocketSettings {
     pub(super) fn pulse(&self) -> Option<PulseSettings> {
         (!self.ping_interval.is_zero()).then(|| PulseSettings {
             interval: nanos(self.ping_interval),
-            misses: self.ping_misses,
+            misses: self.max_ping_misses,
             jitter: nanos(self.ping_jitter),
         })
     }

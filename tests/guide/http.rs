@@ -46,7 +46,9 @@ impl Handler for Notes {
 }
 
 fn serve(group: &EventLoopGroup) -> Result<Server> {
-    let http = HttpServer::with(HttpSettings::new().body(64 * 1024).keep_alive(Duration::from_secs(30)))?;
+    let http = HttpServer::with(
+        HttpSettings::new().max_body(64 * 1024).keep_alive_timeout(Duration::from_secs(30)),
+    )?;
     ServerBootstrap::new(group)
         .channel_options(ChannelOptions::new().half_close(true))
         .pipeline(move |_peer| {

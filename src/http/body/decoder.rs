@@ -53,12 +53,12 @@ impl BodyDecoder {
     pub(in crate::http) fn new(framing: Framing, settings: &HttpSettings) -> Result<Option<Self>, HttpError> {
         let state = match framing {
             Framing::None => return Ok(None),
-            Framing::Length(length) if length > settings.body => return Err(HttpError::BodyTooLong),
+            Framing::Length(length) if length > settings.max_body => return Err(HttpError::BodyTooLong),
             Framing::Length(length) => State::Length(length),
             Framing::Chunked => State::ChunkLine { scanned: 0 },
             Framing::UntilClose => State::UntilClose,
         };
-        Ok(Some(BodyDecoder { state, budget: settings.body, extensions: 0 }))
+        Ok(Some(BodyDecoder { state, budget: settings.max_body, extensions: 0 }))
     }
 
     /// Returns whether the end is known without further input.
@@ -90,12 +90,12 @@ impl BodyDecoder {
                     return Ok(Some(BodyPart::Data(input.split_to(input.len()))));
                 }
                 State::ChunkLine { scanned } => {
-                    let Some(line) = chunk_line(input, scanned, settings.chunk_line)? else {
+                    let Some(line) = chunk_line(input, scanned, settings.max_chunk_line)? else {
                         return Ok(None);
                     };
                     input.advance(line.len);
                     self.extensions += line.extensions;
-                    if self.extensions > settings.chunk_extensions {
+                    if self.extensions > settings.max_chunk_extensions {
                         return Err(HttpError::Chunk("too many extensions"));
                     }
                     self.budget = self.budget.checked_sub(line.size).ok_or(HttpError::BodyTooLong)?;
@@ -119,8 +119,8 @@ impl BodyDecoder {
                 State::Trailers(scanner) => {
                     let limits = HeadLimits {
                         first_line: usize::MAX,
-                        length: settings.trailers,
-                        lines: settings.headers,
+                        length: settings.max_trailers,
+                        lines: settings.max_headers,
                     };
                     return match scanner.scan(input, &limits)? {
                         Scan::Incomplete => Ok(None),

@@ -86,9 +86,9 @@ impl ClientCodec {
                     self.outstanding.front_from(self.decoded).filter(|_| !self.outstanding.is_spoiled());
                 let request = request.ok_or(HttpError::UnexpectedResponse)?;
                 let limits = HeadLimits {
-                    first_line: self.settings.start_line,
-                    length: self.settings.head,
-                    lines: self.settings.headers + 1,
+                    first_line: self.settings.max_start_line,
+                    length: self.settings.max_head,
+                    lines: self.settings.max_headers + 1,
                 };
                 let Scan::Complete(len) = scanner.scan(input, &limits)? else { return Ok(None) };
                 *scanner = HeadScanner::NEW;

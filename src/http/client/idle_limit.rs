@@ -14,12 +14,12 @@ pub(super) fn idle_limit(headers: &Headers, settings: &HttpSettings) -> Option<D
         return None;
     }
     let safe = announced.saturating_sub(MARGIN).max(announced / 2);
-    Some(if settings.keep_alive.is_zero() { safe } else { safe.min(settings.keep_alive) })
+    Some(if settings.keep_alive_timeout.is_zero() { safe } else { safe.min(settings.keep_alive_timeout) })
 }
 
 /// Returns how long a client keeps a connection to a server that announces no time.
 pub(super) fn default_idle_limit(settings: &HttpSettings) -> Duration {
-    match (settings.reuse_time, settings.keep_alive) {
+    match (settings.reuse_timeout, settings.keep_alive_timeout) {
         (Duration::ZERO, limit) | (limit, Duration::ZERO) => limit,
         (reuse_time, keep_alive) => reuse_time.min(keep_alive),
     }
@@ -54,14 +54,14 @@ mod tests {
         assert_eq!(limit("timeout=1", settings()), Some(Duration::from_millis(500)));
         assert_eq!(limit("timeout=0", settings()), None);
         assert_eq!(limit("timeout=300", settings()), seconds(75), "the client's own limit");
-        assert_eq!(limit("timeout=300", settings().keep_alive(Duration::ZERO)), seconds(299));
+        assert_eq!(limit("timeout=300", settings().keep_alive_timeout(Duration::ZERO)), seconds(299));
         for nonsense in ["timeout", "timeout=x", "timeout=-1", "timeout=99999999999", "5", ""] {
             assert_eq!(limit(nonsense, settings()), seconds(4), "{nonsense}");
         }
         assert_eq!(
-            default_idle_limit(&settings().keep_alive(Duration::from_secs(2))),
+            default_idle_limit(&settings().keep_alive_timeout(Duration::from_secs(2))),
             Duration::from_secs(2)
         );
-        assert_eq!(default_idle_limit(&settings().reuse_time(Duration::ZERO)), Duration::from_secs(75));
+        assert_eq!(default_idle_limit(&settings().reuse_timeout(Duration::ZERO)), Duration::from_secs(75));
     }
 }

@@ -80,7 +80,7 @@ impl ClientStage {
     }
 
     fn write_head(&mut self, ctx: &mut Ctx<'_>, mut request: Request) -> Result {
-        let limit = self.settings.pipelined;
+        let limit = self.settings.max_pipelined;
         if self.output != Output::Complete {
             return Err(unencodable("a request before the end of the previous one"));
         }
@@ -169,7 +169,7 @@ impl ClientStage {
     }
 
     fn limit(&self) -> Duration {
-        if self.outstanding.len() == 0 { self.idle_limit } else { self.settings.response_time }
+        if self.outstanding.len() == 0 { self.idle_limit } else { self.settings.response_timeout }
     }
 
     /// Returns the time of the last progress.

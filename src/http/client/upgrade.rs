@@ -73,9 +73,9 @@ impl UpgradeReader {
             match &mut self.state {
                 State::Head(scanner) => {
                     let limits = HeadLimits {
-                        first_line: self.settings.start_line,
-                        length: self.settings.head,
-                        lines: self.settings.headers + 1,
+                        first_line: self.settings.max_start_line,
+                        length: self.settings.max_head,
+                        lines: self.settings.max_headers + 1,
                     };
                     let Scan::Complete(len) = scanner.scan(rest, &limits)? else {
                         return Ok((consumed, Upgrade::Pending));
@@ -129,7 +129,7 @@ impl UpgradeReader {
         let framing = response_framing(version, status, &facts, RequestKind::Other)?;
         // A body beyond the limit of the settings is not read to its end.
         let framing = match framing {
-            Framing::Length(length) => Framing::Length(length.min(self.settings.body)),
+            Framing::Length(length) => Framing::Length(length.min(self.settings.max_body)),
             framing => framing,
         };
         let message = Message { head: response, body: Bytes::new(), trailers: Headers::new() };

@@ -66,10 +66,10 @@ impl ServerCodec {
                     }
                 }
                 let limits = HeadLimits {
-                    first_line: self.settings.start_line,
-                    length: self.settings.head,
+                    first_line: self.settings.max_start_line,
+                    length: self.settings.max_head,
                     // The request line, and the headers.
-                    lines: self.settings.headers + 1,
+                    lines: self.settings.max_headers + 1,
                 };
                 let Scan::Complete(len) = scanner.scan(input, &limits)? else { return Ok(None) };
                 let (mut request, facts) = parse_request(input.split_to(len))?;

@@ -79,8 +79,8 @@ impl ServerStage {
         let since = nanos(ctx.now());
         self.phase = Phase::Idle { since, has_partial_head: false };
         Self::read_if(ctx, ctx.was_writable());
-        if !self.settings.keep_alive.is_zero() {
-            self.arm_at(ctx, since.saturating_add(nanos(self.settings.keep_alive)));
+        if !self.settings.keep_alive_timeout.is_zero() {
+            self.arm_at(ctx, since.saturating_add(nanos(self.settings.keep_alive_timeout)));
         }
     }
 
@@ -149,12 +149,12 @@ impl ServerStage {
         let id = RequestId::new(ctx.id(), self.next_request);
         self.next_request = self.next_request.checked_add(1).unwrap_or(NonZeroU32::MIN);
         request.identify(id);
-        self.phase = Phase::Busy(Exchange::begin(id, request, self.settings.discard, nanos(ctx.now())));
+        self.phase = Phase::Busy(Exchange::begin(id, request, self.settings.max_discarded, nanos(ctx.now())));
     }
 
     /// Handles a part of a body. Returns whether the handler receives it.
     fn read_body(&mut self, ctx: &mut Ctx<'_>, length: u64) -> bool {
-        let limit = self.settings.discard;
+        let limit = self.settings.max_discarded;
         let Some(exchange) = self.exchange() else { return false };
         exchange.expects_continue = false;
         exchange.arrived = exchange.arrived.saturating_add(length);
@@ -246,20 +246,20 @@ impl ServerStage {
         let settings = &self.settings;
         let exchange = match &self.phase {
             Phase::Ended { .. } => return None,
-            Phase::Idle { since, has_partial_head: true } => return after(*since, settings.head_time),
+            Phase::Idle { since, has_partial_head: true } => return after(*since, settings.head_timeout),
             // A client that still takes the last response is not idle.
             Phase::Idle { since, .. } => {
-                return after((*since).max(nanos(ctx.last_written())), settings.keep_alive);
+                return after((*since).max(nanos(ctx.last_written())), settings.keep_alive_timeout);
             }
             Phase::Busy(exchange) => exchange,
         };
         let body = match exchange.input {
             Input::Body if exchange.expects_continue => Some(nanos(ctx.now()).saturating_add(CONTINUE_POLL)),
-            Input::Body => after(exchange.since, settings.body_time),
+            Input::Body => after(exchange.since, settings.body_timeout),
             Input::EndDue | Input::Complete => None,
         };
         let comment = match exchange.is_event_stream && exchange.is_responding() {
-            true => after(nanos(ctx.last_written()), settings.event_comment),
+            true => after(nanos(ctx.last_written()), settings.event_comment_interval),
             false => None,
         };
         body.into_iter().chain(comment).min()
@@ -267,7 +267,7 @@ impl ServerStage {
 
     /// Checks the speed of a body.
     fn body_timer(&mut self, ctx: &mut Ctx<'_>, now: u64) -> Result {
-        let (limit, least) = (self.settings.body_time, self.settings.body_bytes);
+        let (limit, least) = (self.settings.body_timeout, self.settings.min_body_progress);
         let Some(exchange) = self.exchange().filter(|exchange| exchange.input == Input::Body) else {
             return Ok(());
         };
@@ -295,7 +295,7 @@ impl ServerStage {
 
     /// Sends a comment in a quiet stream of events.
     fn event_timer(&mut self, ctx: &mut Ctx<'_>, now: u64) -> Result {
-        let limit = nanos(self.settings.event_comment);
+        let limit = nanos(self.settings.event_comment_interval);
         let is_quiet = limit > 0 && now >= nanos(ctx.last_written()).saturating_add(limit);
         let Some(exchange) = self.exchange().filter(|exchange| exchange.is_event_stream) else {
             return Ok(());

@@ -74,7 +74,7 @@ fn a_call_whose_server_goes_before_it_has_taken_the_request_fails_at_once() {
 
 #[test]
 fn a_call_beyond_the_limit_fails_alone() {
-    let mut channel = client(HttpSettings::new().pipelined(2));
+    let mut channel = client(HttpSettings::new().max_pipelined(2));
     let answers = [get(&mut channel), get(&mut channel)];
     let refused = cause(done(get(&mut channel)));
     assert!(
@@ -200,7 +200,7 @@ fn a_call_has_a_time_limit_that_no_byte_extends() {
         .collect();
     for (what, pieces) in [("interim responses", vec![interim; 100]), ("a head", long_head), ("a body", body)]
     {
-        let settings = HttpSettings::new().response_time(Duration::ZERO);
+        let settings = HttpSettings::new().response_timeout(Duration::ZERO);
         let mut channel = client(settings);
         let (call, answer) = Call::new(Request::get("/"));
         let answer = start(&mut channel, (call.timeout(seconds(30)), answer));
@@ -223,7 +223,7 @@ fn a_call_has_a_time_limit_that_no_byte_extends() {
 
 #[test]
 fn a_call_has_sixty_seconds_by_default_and_its_own_time_if_set() {
-    let settings = || HttpSettings::new().response_time(Duration::ZERO);
+    let settings = || HttpSettings::new().response_timeout(Duration::ZERO);
     let mut channel = client(settings());
     let answer = get(&mut channel);
     channel.advance(seconds(59));

@@ -273,7 +273,7 @@ fn responses_that_recipients_understand_differently_are_refused() {
 
 #[test]
 fn the_number_of_outstanding_requests_is_limited() {
-    let (mut channel, _) = client(HttpSettings::new().pipelined(2));
+    let (mut channel, _) = client(HttpSettings::new().max_pipelined(2));
     for _ in 0..2 {
         write(&mut channel, Request::get("/").into()).unwrap();
     }
@@ -313,8 +313,9 @@ fn a_response_before_the_end_of_the_request_ends_the_connection() {
 
 #[test]
 fn a_server_without_progress_times_out_and_an_idle_connection_closes_silently() {
-    let settings =
-        || HttpSettings::new().response_time(Duration::from_secs(5)).reuse_time(Duration::from_secs(60));
+    let settings = || {
+        HttpSettings::new().response_timeout(Duration::from_secs(5)).reuse_timeout(Duration::from_secs(60))
+    };
     let (mut channel, received) = client(settings());
     write(&mut channel, Request::get("/").into()).unwrap();
     channel.advance(Duration::from_secs(4));
@@ -339,7 +340,7 @@ fn a_server_without_progress_times_out_and_an_idle_connection_closes_silently() 
 #[test]
 fn the_time_for_the_head_of_a_response_is_not_extended_by_parts_of_it() {
     for piece in ["HTTP/1.1 102 Processing\r\n\r\n", "H"] {
-        let (mut channel, received) = client(HttpSettings::new().response_time(Duration::from_secs(5)));
+        let (mut channel, received) = client(HttpSettings::new().response_timeout(Duration::from_secs(5)));
         write(&mut channel, Request::get("/").into()).unwrap();
         let mut pieces = if piece == "H" {
             "HTTP/1.1 200 OK".chars().map(String::from).collect()
@@ -359,7 +360,7 @@ fn the_time_for_the_head_of_a_response_is_not_extended_by_parts_of_it() {
 
 #[test]
 fn the_time_of_the_server_does_not_run_while_the_program_pauses_its_upload() {
-    let settings = || HttpSettings::new().response_time(Duration::from_secs(5));
+    let settings = || HttpSettings::new().response_timeout(Duration::from_secs(5));
     let (mut channel, received) = client(settings());
     write(&mut channel, Request::post("/", Body::Streamed).into()).unwrap();
     channel.read_outbound();

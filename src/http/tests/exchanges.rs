@@ -27,7 +27,8 @@ fn pipelined_requests_are_answered_in_order_and_one_at_a_time() {
 
 #[test]
 fn pipelined_requests_wait_undecoded_while_a_response_is_prepared_and_no_limit_fires() {
-    let settings = HttpSettings::new().head_time(Duration::from_secs(1)).keep_alive(Duration::from_secs(2));
+    let settings =
+        HttpSettings::new().head_timeout(Duration::from_secs(1)).keep_alive_timeout(Duration::from_secs(2));
     let mut server = Server::answering(
         settings,
         |_, _| Ok(()),
@@ -189,7 +190,7 @@ fn pipelined_requests_of_a_client_that_does_not_read_wait_until_it_reads() {
 #[test]
 fn a_server_that_has_ended_its_output_sees_the_end_of_the_stream() {
     let mut server = Server::with_options(
-        HttpSettings::new().keep_alive(Duration::ZERO),
+        HttpSettings::new().keep_alive_timeout(Duration::ZERO),
         ChannelOptions::new().half_close(true),
         |ctx, _| {
             ctx.write(Response::ok("enough").into())?;

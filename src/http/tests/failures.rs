@@ -89,7 +89,7 @@ fn a_failing_or_panicking_handler_answers_500_unless_it_has_answered() {
 /// Returns the output of a server with pages of its own, whose handler answers with an invalid
 /// header.
 fn page(make: fn(StatusCode) -> Response, input: &[u8]) -> String {
-    let http = HttpServer::with(HttpSettings::new().body(8)).unwrap().error_pages(make);
+    let http = HttpServer::with(HttpSettings::new().max_body(8)).unwrap().error_pages(make);
     let pipeline = http
         .pipeline()
         .stage(Aggregate::max(4))

@@ -10,7 +10,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// D-34
 #[test]
 fn the_request_line_the_head_and_the_headers_are_limited_exactly() {
-    let settings = || HttpSettings::new().start_line(100).head(400).headers(5);
+    let settings = || HttpSettings::new().max_start_line(100).max_head(400).max_headers(5);
     let line = |len: usize| format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(len - 14));
     assert_eq!(status(&Server::with(settings()).send(line(100))), 200);
     assert_eq!(status(&Server::with(settings()).send(line(101))), 414);
@@ -26,7 +26,7 @@ fn the_request_line_the_head_and_the_headers_are_limited_exactly() {
 #[test]
 fn trailers_are_limited_in_length_and_number() {
     let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n";
-    let settings = || HttpSettings::new().trailers(100).headers(3);
+    let settings = || HttpSettings::new().max_trailers(100).max_headers(3);
     let with = |trailers: String| status(&Server::with(settings()).send(format!("{head}{trailers}\r\n")));
     assert_eq!(with("A: b\r\n".repeat(3)), 200);
     assert_eq!(with("A: b\r\n".repeat(4)), 431);
@@ -36,7 +36,7 @@ fn trailers_are_limited_in_length_and_number() {
 
 #[test]
 fn a_body_beyond_the_limit_is_answered_with_413_without_reading_it() {
-    let settings = || HttpSettings::new().body(10);
+    let settings = || HttpSettings::new().max_body(10);
     let post = |n: usize| format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {n}\r\n\r\n");
     let mut server = Server::with(settings());
     assert_eq!(status(&server.send(post(11))), 413);
@@ -85,17 +85,18 @@ fn slowloris_is_answered_with_408_from_the_first_byte_of_each_request() {
 
 #[test]
 fn an_idle_connection_closes_silently_after_the_keep_alive_time() {
-    let mut server = Server::with(HttpSettings::new().keep_alive(20 * SECOND));
+    let mut server = Server::with(HttpSettings::new().keep_alive_timeout(20 * SECOND));
     server.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     server.channel.advance(19 * SECOND);
     assert!(server.channel.is_open());
     server.channel.advance(2 * SECOND);
     assert!(!server.channel.is_open());
     assert_eq!(server.output(), "");
-    let mut server = Server::with(HttpSettings::new().keep_alive(20 * SECOND));
+    let mut server = Server::with(HttpSettings::new().keep_alive_timeout(20 * SECOND));
     server.channel.advance(21 * SECOND);
     assert!(!server.channel.is_open(), "a connection without a request");
-    let mut server = Server::with(HttpSettings::new().keep_alive(Duration::ZERO).head_time(Duration::ZERO));
+    let mut server =
+        Server::with(HttpSettings::new().keep_alive_timeout(Duration::ZERO).head_timeout(Duration::ZERO));
     server.send("G");
     server.channel.advance(3600 * SECOND);
     assert!(server.channel.is_open(), "zero turns the limits off");

@@ -65,7 +65,7 @@ impl Site {
 
     pub(super) fn pool(&self, size: usize) -> (EventLoopGroup, ChannelPool<Call>) {
         let group = EventLoopGroup::builder().threads(1).build().unwrap();
-        let http = HttpClient::with(HttpSettings::new().reuse_time(PATIENCE)).unwrap().host("h");
+        let http = HttpClient::with(HttpSettings::new().reuse_timeout(PATIENCE)).unwrap().host("h");
         let bootstrap = ClientBootstrap::new(&group).pipeline(move |_| http.calls(1024));
         let pool = bootstrap.pool().size(size).build(self.address).unwrap();
         (group, pool)

@@ -54,17 +54,17 @@ fn other_expectations_are_refused_with_417() {
 fn the_rest_of_a_body_behind_an_early_answer_is_discarded_up_to_the_limit() {
     let answer =
         |ctx: &mut Context<'_, super::support::Site>, _: &Request| ctx.write(Response::ok("x").into());
-    let mut server = Server::answering(HttpSettings::new().discard(100), answer, |_, _| Ok(()));
+    let mut server = Server::answering(HttpSettings::new().max_discarded(100), answer, |_, _| Ok(()));
     let output = server.send(post(100, "") + &"b".repeat(100) + &get("/next"));
     assert_eq!(output.matches("HTTP/1.1 200 OK").count(), 2, "{output}");
     assert_eq!(server.take(), ["POST /", "GET /next"]);
 
-    let mut server = Server::answering(HttpSettings::new().discard(100), answer, |_, _| Ok(()));
+    let mut server = Server::answering(HttpSettings::new().max_discarded(100), answer, |_, _| Ok(()));
     let output = server.send(post(101, "") + &"b".repeat(101) + &get("/next"));
     assert!(output.contains("Connection: close\r\n"), "known at the head: {output}");
     assert!(!server.channel.is_open());
 
-    let mut server = Server::answering(HttpSettings::new().discard(100), answer, |_, _| Ok(()));
+    let mut server = Server::answering(HttpSettings::new().max_discarded(100), answer, |_, _| Ok(()));
     let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     let output = server.send(format!("{head}65\r\n{}\r\n0\r\n\r\n{}", "b".repeat(101), get("/next")));
     assert_eq!(output.matches("HTTP/1.1 200 OK").count(), 1, "{output}");
@@ -74,7 +74,7 @@ fn the_rest_of_a_body_behind_an_early_answer_is_discarded_up_to_the_limit() {
 #[test]
 fn a_handler_that_stops_reading_a_body_stops_its_client_and_loses_nothing() {
     let mut server = Server::answering(
-        HttpSettings::new().body(1 << 30).body_time(Duration::from_secs(10)),
+        HttpSettings::new().max_body(1 << 30).body_timeout(Duration::from_secs(10)),
         |ctx, _| {
             ctx.set_auto_read(false);
             ctx.schedule(Duration::from_secs(60), |_, ctx| {

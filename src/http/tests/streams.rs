@@ -13,7 +13,7 @@ use bytes::Bytes;
 use std::time::Duration;
 
 fn client() -> EmbeddedChannel<Call> {
-    let settings = HttpSettings::new().response_time(Duration::from_secs(30));
+    let settings = HttpSettings::new().response_timeout(Duration::from_secs(30));
     EmbeddedChannel::new(HttpClient::with(settings).unwrap().host("a").calls(1024))
 }
 

@@ -63,7 +63,7 @@ fn a_pong_that_waits_precedes_the_next_message() {
 #[test]
 fn a_quiet_peer_is_pinged_and_a_dead_one_disconnected() {
     let (mut channel, seen) =
-        server_channel(settings().ping_interval(Duration::from_secs(10)).ping_misses(1));
+        server_channel(settings().ping_interval(Duration::from_secs(10)).max_ping_misses(1));
     channel.advance(Duration::from_millis(10_200));
     assert_eq!(sent(&mut channel, true), [Message::Ping("".into())]);
     channel.write_inbound(&client(PONG, "")).unwrap();
@@ -86,7 +86,7 @@ fn an_unsolicited_pong_is_ignored() {
 #[test]
 fn a_silent_peer_is_pinged_and_disconnected_also_while_the_program_sends() {
     let (mut channel, seen) =
-        server_channel(settings().ping_interval(Duration::from_secs(10)).ping_misses(1));
+        server_channel(settings().ping_interval(Duration::from_secs(10)).max_ping_misses(1));
     let mut pings = 0;
     for second in 0..45 {
         if channel.is_closed() {

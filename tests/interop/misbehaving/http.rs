@@ -91,7 +91,7 @@ fn outcome(result: Result<Message<Response>>) -> String {
 
 fn pool(group: &EventLoopGroup, address: std::net::SocketAddr) -> ChannelPool<Call> {
     // Longer than the test, so that only the server ends a connection.
-    let times = HttpSettings::new().response_time(Duration::ZERO).reuse_time(PATIENCE * 2);
+    let times = HttpSettings::new().response_timeout(Duration::ZERO).reuse_timeout(PATIENCE * 2);
     let http = HttpClient::with(times).unwrap().host("localhost");
     let client = ClientBootstrap::new(group).pipeline(move |_peer| http.calls(1 << 20));
     client.pool().size(1).build(address).unwrap()

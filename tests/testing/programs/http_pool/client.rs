@@ -184,7 +184,7 @@ impl Client {
 }
 
 fn pool(group: &EventLoopGroup, address: &'static str) -> Result<ChannelPool<Call>> {
-    let settings = HttpSettings::new().response_time(10 * SECOND);
+    let settings = HttpSettings::new().response_timeout(10 * SECOND);
     let http = HttpClient::with(settings)?.host(address);
     ClientBootstrap::new(group)
         .connect_timeout(5 * SECOND)
