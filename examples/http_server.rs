@@ -15,7 +15,7 @@ mod output;
 use clap::Parser;
 use netwheel::{
     channel::ChannelOptions,
-    http::{Event, Headers, HttpServer, HttpSettings, Part, Request, Response, StatusCode},
+    http::{Headers, HttpServer, HttpSettings, Part, Request, Response, ServerSentEvent, StatusCode},
     prelude::*,
     shutdown::ShutdownOptions,
 };
@@ -80,7 +80,8 @@ impl Site {
 
     /// Sends the seconds since the first event, once per second.
     fn tick(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        let event = Event::data(format!("{} s", self.ticks)).name("tick").id(self.ticks.to_string());
+        let event =
+            ServerSentEvent::data(format!("{} s", self.ticks)).name("tick").id(self.ticks.to_string());
         self.ticks += 1;
         ctx.write(event.into_part()?)?;
         ctx.schedule(Duration::from_secs(1), Site::tick);

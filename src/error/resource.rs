@@ -54,7 +54,7 @@ resources! {
     WorkerQueue => "pending tasks of a worker pool", "`WorkerPoolBuilder::max_pending`";
     Timeouts => "pending timeouts of a timer", "`HashedWheelTimerBuilder::max_pending`";
     TimerOperations => "unanswered operations of durable timers", "`DurableTimersBuilder::max_waiting`";
-    PipelinedRequests => "pipelined requests of an HTTP client", "`HttpSettings::pipelined`";
+    PipelinedRequests => "pipelined requests of an HTTP client", "`HttpSettings::max_pipelined`";
     AgentHosts => "hosts of an HTTP agent", "`HttpAgentBuilder::max_hosts`";
     PoolWaiters => "waiters of a channel pool", "`ChannelPoolBuilder::max_waiters`";
 }

@@ -37,12 +37,12 @@ pub(crate) use client::CallAnswer;
 pub use client::{BodyStream, Call, HttpClient, NotSent, StreamedResponse, Upload};
 #[cfg(feature = "websocket")]
 pub(crate) use client::{Upgrade, UpgradeReader, put_upgrade};
-pub use content::{Aggregate, Event, StaticBody};
+pub use content::{Aggregate, ServerSentEvent, StaticBody};
 pub use error::HttpError;
 pub use forwarding::{ForwardedHeaders, Forwarding};
 pub(crate) use head::forbidden_trailer;
 pub(crate) use message::AbsoluteTarget;
-pub use message::{Body, Headers, Message, Part, Request, RequestId, Response, StatusCode, Version};
+pub use message::{Body, FullMessage, Headers, Part, Request, RequestId, Response, StatusCode, Version};
 pub use server::HttpServer;
 pub use settings::HttpSettings;
 pub use stale_response::StaleResponse;

@@ -23,7 +23,7 @@ use std::{
 /// 64 more.
 ///
 /// Dropping the body before its end stops reading until the response is complete. The rest is then
-/// discarded up to [`HttpSettings::discard`](crate::http::HttpSettings::discard), or the connection
+/// discarded up to [`HttpSettings::max_discarded`](crate::http::HttpSettings::max_discarded), or the connection
 /// closes.
 ///
 /// A body whose client goes away, or that is read after the response was complete, fails with

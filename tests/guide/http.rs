@@ -4,8 +4,8 @@ use crate::support::{logs, wait::done};
 use netwheel::{
     channel::ChannelOptions,
     http::{
-        Aggregate, Body, Event, HttpClient, HttpServer, HttpSettings, Message, Part, Request, Response,
-        StatusCode,
+        Aggregate, Body, FullMessage, HttpClient, HttpServer, HttpSettings, Part, Request, Response,
+        ServerSentEvent, StatusCode,
     },
     pool::HttpAgent,
     prelude::*,
@@ -19,10 +19,10 @@ struct Notes {
 }
 
 impl Handler for Notes {
-    type Read = Message<Request>;
+    type Read = FullMessage<Request>;
     type Write = Part<Response>;
 
-    fn read(&mut self, ctx: &mut Context<'_, Self>, request: Message<Request>) -> Result {
+    fn read(&mut self, ctx: &mut Context<'_, Self>, request: FullMessage<Request>) -> Result {
         let response = match (request.head.method(), request.head.path()) {
             ("GET" | "HEAD", "/note") => {
                 Response::ok(self.text.clone()).header("Content-Type", "text/plain; charset=utf-8")
@@ -117,7 +117,7 @@ impl Handler for Clock {
 
 impl Clock {
     fn tick(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        ctx.write(Event::data("one more second").name("tick").into_part()?)?;
+        ctx.write(ServerSentEvent::data("one more second").name("tick").into_part()?)?;
         ctx.schedule(Duration::from_secs(1), Clock::tick);
         Ok(())
     }
@@ -140,7 +140,7 @@ fn agent(group: &EventLoopGroup) -> Result<HttpAgent> {
     HttpAgent::builder(ClientBootstrap::new(group)).build()
 }
 
-fn notify(agent: &HttpAgent, url: &str, event: String, key: &str) -> Completion<Message<Response>> {
+fn notify(agent: &HttpAgent, url: &str, event: String, key: &str) -> Completion<FullMessage<Response>> {
     let request = Request::post(url, event).header("Idempotency-Key", key);
     agent.request(request).idempotent(true).timeout(Duration::from_secs(2)).retries(2).send()
 }

@@ -8,7 +8,7 @@ use crate::hub::{Hub, lock};
 use netwheel::{
     Channel, ChannelGroup, EventLoop, EventLoopGroup, Result,
     durable::DurableMetrics,
-    http::{Event, Part, Response},
+    http::{Part, Response, ServerSentEvent},
     metrics::{Histogram, LoopMetrics},
 };
 use serde::Serialize;
@@ -132,7 +132,7 @@ impl Dashboard {
         drop(last);
         let json = serde_json::to_string(&state).map_err(netwheel::Error::other)?;
         // A viewer whose loop is overloaded misses this event.
-        let _ = self.viewers.broadcast(Event::data(json).into_part()?);
+        let _ = self.viewers.broadcast(ServerSentEvent::data(json).into_part()?);
         Ok(())
     }
 }

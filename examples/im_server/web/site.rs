@@ -4,7 +4,7 @@ use super::{ChatFrames, Dashboard, Pages};
 use crate::{hub::Hub, listeners::Connections};
 use netwheel::{
     durable::DurableCollector,
-    http::{Message, Part, Request, Response, StatusCode},
+    http::{FullMessage, Part, Request, Response, StatusCode},
     prelude::*,
     prometheus,
     websocket::WebSocketServer,
@@ -84,10 +84,10 @@ fn is_same_origin(request: &Request) -> bool {
 }
 
 impl Handler for Site {
-    type Read = Message<Request>;
+    type Read = FullMessage<Request>;
     type Write = Part<Response>;
 
-    fn read(&mut self, ctx: &mut Context<'_, Self>, request: Message<Request>) -> Result {
+    fn read(&mut self, ctx: &mut Context<'_, Self>, request: FullMessage<Request>) -> Result {
         if request.head.path() == "/ws" {
             return self.chat(ctx, &request.head);
         }

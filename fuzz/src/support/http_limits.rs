@@ -20,9 +20,15 @@ pub(crate) const DEFAULT: Limits =
 
 impl Limits {
     pub(crate) fn settings(self) -> HttpSettings {
-        let settings = HttpSettings::new().start_line(self.start_line).headers(self.headers).body(self.body);
+        let settings =
+            HttpSettings::new().max_start_line(self.start_line).max_headers(self.headers).max_body(self.body);
         if self.is_small {
-            settings.head(192).trailers(64).chunk_line(20).chunk_extensions(16).discard(16)
+            settings
+                .max_head(192)
+                .max_trailers(64)
+                .max_chunk_line(20)
+                .max_chunk_extensions(16)
+                .max_discarded(16)
         } else {
             settings
         }

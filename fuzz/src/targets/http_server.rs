@@ -154,7 +154,8 @@ fn forward(events: &[Event]) {
     let events = Rc::default();
     let site = Site { events: Rc::clone(&events), answers_at_head: false };
     // The headers that the sender adds may exceed the default.
-    let next = HttpServer::with(HttpSettings::new().headers(256).head(32 * 1024)).expect("settings in range");
+    let next = HttpServer::with(HttpSettings::new().max_headers(256).max_head(32 * 1024))
+        .expect("settings in range");
     let pipeline: Pipeline<Part<Response>> = next.pipeline().handler(site);
     EmbeddedChannel::new(pipeline).write_inbound(&wire).expect("an open channel");
     let events = events.take();

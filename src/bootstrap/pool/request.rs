@@ -10,7 +10,7 @@ use crate::{
     bootstrap::Backoff,
     error::{EncodeError, Result},
     group::EventLoopGroup,
-    http::{Call, CallAnswer, Message, Request, Response, StatusCode, StreamedResponse},
+    http::{Call, CallAnswer, FullMessage, Request, Response, StatusCode, StreamedResponse},
     sync::Completion,
 };
 use std::{fmt, sync::Arc, time::Duration};
@@ -158,7 +158,7 @@ impl PoolRequest {
     ///
     /// The connection returns to the pool after the response. Dropping the pending completion, or
     /// the time limit, discards it instead.
-    pub fn send(self) -> Completion<Message<Response>> {
+    pub fn send(self) -> Completion<FullMessage<Response>> {
         self.start()
     }
 

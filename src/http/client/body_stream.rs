@@ -31,7 +31,7 @@ pub struct StreamedResponse {
 ///
 /// The connection is not read while 64 KiB wait here, so a slow consumer slows down the server. The
 /// server is not late in the meantime. Otherwise it has to make progress within
-/// [`response_time`](crate::http::HttpSettings::response_time).
+/// [`response_timeout`](crate::http::HttpSettings::response_timeout).
 ///
 /// Dropping the stream before its end discards the connection, so the server stops sending.
 ///

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     error::Error,
-    http::{Headers, Message, Part, Request, Response, StatusCode},
+    http::{FullMessage, Headers, Part, Request, Response, StatusCode},
     sync::{Completer, Completion, cancellable},
 };
 use bytes::Bytes;
@@ -37,13 +37,13 @@ use std::{sync::Arc, time::Duration};
 /// The completion fails with
 ///
 /// - [`NotSent`], in an [`Error::Other`], if no byte was sent: the channel has closed or is
-///   closing, or has too many outstanding calls ([`HttpSettings::pipelined`]),
+///   closing, or has too many outstanding calls ([`HttpSettings::max_pipelined`]),
 /// - [`Error::Encode`] if the request cannot be encoded; no byte was sent,
 /// - [`Error::TimedOut`] after the time limit,
 /// - [`Error::Closed`] if the connection ends without a response,
 /// - the error of the channel otherwise, for example [`Error::Peer`] if the response is malformed.
 ///
-/// [`HttpSettings::pipelined`]: crate::http::HttpSettings::pipelined
+/// [`HttpSettings::max_pipelined`]: crate::http::HttpSettings::max_pipelined
 pub struct Call {
     pub(super) content: CallContent,
 }
@@ -69,7 +69,7 @@ impl Call {
     pub const TIME_LIMIT: Duration = Duration::from_secs(60);
 
     /// Returns a call to write to a channel, and the completion for its whole response.
-    pub fn new(request: Request) -> (Call, Completion<Message<Response>>) {
+    pub fn new(request: Request) -> (Call, Completion<FullMessage<Response>>) {
         let (completer, response) = cancellable(None, |_| ());
         (Call::with(request, ReplyTo::Whole(completer)), response)
     }
@@ -162,7 +162,7 @@ pub(crate) trait CallAnswer: Sized + Send + 'static {
     fn status(&self) -> StatusCode;
 }
 
-impl CallAnswer for Message<Response> {
+impl CallAnswer for FullMessage<Response> {
     fn call(request: Request) -> (Call, Completion<Self>) {
         Call::new(request)
     }
@@ -189,7 +189,7 @@ pub(super) struct Reply {
 }
 
 enum ReplyTo {
-    Whole(Completer<Message<Response>>),
+    Whole(Completer<FullMessage<Response>>),
     Streamed(Completer<StreamedResponse>),
 }
 
@@ -198,7 +198,7 @@ impl Reply {
         matches!(self.to, Some(ReplyTo::Streamed(_)))
     }
 
-    pub(super) fn complete(mut self, response: Message<Response>) {
+    pub(super) fn complete(mut self, response: FullMessage<Response>) {
         if let Some(ReplyTo::Whole(completer)) = self.to.take() {
             completer.complete(Ok(response));
         }

@@ -36,16 +36,17 @@ use std::{rc::Rc, sync::Arc};
 /// informational ones (1xx), which are only a head and precede the final response.
 ///
 /// Several requests may be written before their responses arrive, up to
-/// [`HttpSettings::pipelined`]. Servers answer them one after another.
+/// [`HttpSettings::max_pipelined`]. Servers answer them one after another.
 ///
 /// - A `Part::End` may follow a request without a body, as a server reads it. It is dropped.
 /// - `Host` is added from [`host`](HttpClient::host) unless the request has it.
 /// - The channel closes after a response that ends the connection.
-/// - An idle channel closes after [`reuse_time`](HttpSettings::reuse_time), which is shorter than
-///   the times of common servers. If the server announces its own time (`Keep-Alive: timeout=60`),
-///   the channel closes one second before that, or after
-///   [`keep_alive`](HttpSettings::keep_alive). So a [`ChannelPool`](crate::pool::ChannelPool) does
-///   not hand out a connection that the server is about to close.
+/// - An idle channel closes after [`reuse_timeout`](HttpSettings::reuse_timeout), which is shorter
+///   than the times of common servers. If the server announces its own time (`Keep-Alive:
+///   timeout=60`), the channel closes one second before that, or after
+///   [`keep_alive_timeout`](HttpSettings::keep_alive_timeout). So a
+///   [`ChannelPool`](crate::pool::ChannelPool) does not hand out a connection that the server is
+///   about to close.
 /// - A pool does not hand out a channel while a response is outstanding. A channel that was
 ///   returned earlier becomes free at the end of the response.
 /// - A response without a length ends with the connection. If a connection ends in the middle of
@@ -53,8 +54,8 @@ use std::{rc::Rc, sync::Arc};
 ///   [`error`](crate::Handler::error) receives
 ///   [`PeerError::Truncated`](crate::error::PeerError::Truncated).
 /// - A server that does not send the head of its response within
-///   [`response_time`](HttpSettings::response_time), or then makes no progress with the body for
-///   that time, is an [`Error::TimedOut`](crate::Error), and the channel closes. Informational
+///   [`response_timeout`](HttpSettings::response_timeout), or then makes no progress with the body
+///   for that time, is an [`Error::TimedOut`](crate::Error), and the channel closes. Informational
 ///   responses and parts of a head do not extend the time. It does not run while the program has
 ///   not finished the request and all its bytes were sent, or while the program does not read.
 ///   The whole response has no time limit, except for that of a [`Call`].
@@ -112,7 +113,7 @@ impl HttpClient {
 
     /// Returns a finished pipeline that takes [`Call`]s: requests with a completion for their
     /// response. The body of a whole response has at most `max_body` bytes. That of a streamed one
-    /// is limited by [`HttpSettings::body`].
+    /// is limited by [`HttpSettings::max_body`].
     ///
     /// ```
     /// use netwheel::{http::{Call, HttpClient, HttpServer, Part, Request, Response}, prelude::*};

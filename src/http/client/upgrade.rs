@@ -10,7 +10,7 @@ use super::codec::put_lines;
 use crate::{
     error::{PeerError, Result},
     http::{
-        Headers, Message, Request, Response, StatusCode,
+        FullMessage, Headers, Request, Response, StatusCode,
         body::{BodyDecoder, BodyPart},
         head::{Framing, HeadLimits, HeadScanner, RequestKind, Scan, parse_response, response_framing},
         settings::HttpSettings,
@@ -39,7 +39,7 @@ pub(crate) struct UpgradeReader {
 #[derive(Debug)]
 enum State {
     Head(HeadScanner),
-    Body(BodyDecoder, Box<Message<Response>>),
+    Body(BodyDecoder, Box<FullMessage<Response>>),
     Read,
 }
 
@@ -51,7 +51,7 @@ pub(crate) enum Upgrade {
     /// 101. The bytes behind it belong to the other protocol.
     Switched(Response),
     /// Another final response, with the beginning of its body.
-    Refused(Box<Message<Response>>),
+    Refused(Box<FullMessage<Response>>),
 }
 
 impl UpgradeReader {
@@ -132,7 +132,7 @@ impl UpgradeReader {
             Framing::Length(length) => Framing::Length(length.min(self.settings.max_body)),
             framing => framing,
         };
-        let message = Message { head: response, body: Bytes::new(), trailers: Headers::new() };
+        let message = FullMessage { head: response, body: Bytes::new(), trailers: Headers::new() };
         match BodyDecoder::new(framing, &self.settings)? {
             Some(body) if self.max_body > 0 => {
                 self.state = State::Body(body, Box::new(message));

@@ -2,7 +2,7 @@
 
 use crate::{
     error::{Error, Result},
-    http::{Headers, Message, Part, Request, Response, StatusCode, error::HttpError},
+    http::{FullMessage, Headers, Part, Request, Response, StatusCode, error::HttpError},
     pipeline::{Stage, StageContext},
 };
 use bytes::{Bytes, BytesMut};
@@ -21,16 +21,16 @@ use std::fmt;
 ///   except for 101.
 ///
 /// ```
-/// use netwheel::{http::{Aggregate, HttpServer, Message, Part, Request, Response}, prelude::*};
+/// use netwheel::{http::{Aggregate, HttpServer, FullMessage, Part, Request, Response}, prelude::*};
 ///
 /// /// Answers with the length of the body.
 /// struct Count;
 ///
 /// impl Handler for Count {
-///     type Read = Message<Request>;
+///     type Read = FullMessage<Request>;
 ///     type Write = Part<Response>;
 ///
-///     fn read(&mut self, ctx: &mut Context<'_, Self>, request: Message<Request>) -> Result {
+///     fn read(&mut self, ctx: &mut Context<'_, Self>, request: FullMessage<Request>) -> Result {
 ///         ctx.write(Response::ok(format!("{}\n", request.body.len())).into())
 ///     }
 /// }
@@ -67,7 +67,7 @@ impl Aggregate<Response> {
 
 impl Stage for Aggregate<Request> {
     type ReadIn = Part<Request>;
-    type ReadOut = Message<Request>;
+    type ReadOut = FullMessage<Request>;
     type WriteIn = Part<Response>;
     type WriteOut = Part<Response>;
 
@@ -75,7 +75,7 @@ impl Stage for Aggregate<Request> {
         &mut self,
         _: &mut StageContext<'_, Self>,
         part: Part<Request>,
-    ) -> Result<Option<Message<Request>>> {
+    ) -> Result<Option<FullMessage<Request>>> {
         let collected = match part {
             Part::Head(head) => {
                 let body = head.announced_body();
@@ -118,7 +118,7 @@ impl Stage for Aggregate<Request> {
 
 impl Stage for Aggregate<Response> {
     type ReadIn = Part<Response>;
-    type ReadOut = Message<Response>;
+    type ReadOut = FullMessage<Response>;
     type WriteIn = Part<Request>;
     type WriteOut = Part<Request>;
 
@@ -126,7 +126,7 @@ impl Stage for Aggregate<Response> {
         &mut self,
         ctx: &mut StageContext<'_, Self>,
         part: Part<Response>,
-    ) -> Result<Option<Message<Response>>> {
+    ) -> Result<Option<FullMessage<Response>>> {
         let collected = match part {
             Part::Head(head) => {
                 let status = head.status();
@@ -186,10 +186,10 @@ impl<H> BodyCollector<H> {
         head: H,
         parts_follow: bool,
         length: Option<u64>,
-    ) -> Result<Option<Message<H>>, TooLong> {
+    ) -> Result<Option<FullMessage<H>>, TooLong> {
         self.current = None;
         if !parts_follow {
-            return Ok(Some(Message { head, body: Bytes::new(), trailers: Headers::new() }));
+            return Ok(Some(FullMessage { head, body: Bytes::new(), trailers: Headers::new() }));
         }
         if length.is_some_and(|length| length > self.max as u64) {
             return Err(TooLong);
@@ -217,10 +217,10 @@ impl<H> BodyCollector<H> {
         Ok(())
     }
 
-    pub(in crate::http) fn end(&mut self, trailers: Headers) -> Option<Message<H>> {
+    pub(in crate::http) fn end(&mut self, trailers: Headers) -> Option<FullMessage<H>> {
         let current = self.current.take()?;
         let Current { head, first, body } = *current;
         let body = if body.is_empty() { first } else { body.freeze() };
-        Some(Message { head, body, trailers })
+        Some(FullMessage { head, body, trailers })
     }
 }

@@ -10,26 +10,26 @@ use std::time::Duration;
 /// A server-sent event, for a response from [`Response::event_stream`].
 ///
 /// ```
-/// use netwheel::http::Event;
+/// use netwheel::http::ServerSentEvent;
 ///
-/// let event = Event::data("two\nlines").name("news").id("17");
+/// let event = ServerSentEvent::data("two\nlines").name("news").id("17");
 /// assert_eq!(event.encode()?, "event: news\nid: 17\ndata: two\ndata: lines\n\n");
 /// # Ok::<(), netwheel::Error>(())
 /// ```
 ///
 /// The format is that of the [HTML standard](https://html.spec.whatwg.org/multipage/server-sent-events.html).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Event {
+pub struct ServerSentEvent {
     name: Option<String>,
     id: Option<String>,
     retry: Option<Duration>,
     data: String,
 }
 
-impl Event {
+impl ServerSentEvent {
     /// Returns an event with this data. Its lines may end in LF, CR or CRLF.
     pub fn data(data: impl Into<String>) -> Self {
-        Event { data: data.into(), ..Event::default() }
+        ServerSentEvent { data: data.into(), ..ServerSentEvent::default() }
     }
 
     /// Sets the type of the event. Browsers dispatch an event without one as `message`.
@@ -78,7 +78,7 @@ impl Event {
     /// Returns the event as a part of a response.
     ///
     /// # Errors
-    /// As [`encode`](Event::encode).
+    /// Like [`encode`](ServerSentEvent::encode).
     pub fn into_part(self) -> Result<Part<Response>> {
         Ok(Part::Body(self.encode()?))
     }
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn each_line_of_the_data_is_a_field() {
-        let text = |data: &str| Event::data(data).encode().unwrap();
+        let text = |data: &str| ServerSentEvent::data(data).encode().unwrap();
         assert_eq!(text("a\nb\r\nc\rd"), "data: a\ndata: b\ndata: c\ndata: d\n\n");
         assert_eq!(text(""), "data: \n\n");
         assert_eq!(text("a\n"), "data: a\ndata: \n\n");
@@ -99,14 +99,14 @@ mod tests {
     #[test]
     fn a_line_break_in_the_type_or_id_is_refused() {
         for bad in ["a\nb", "a\r", "\0"] {
-            assert!(Event::data("x").name(bad).encode().is_err());
-            assert!(Event::data("x").id(bad).encode().is_err());
+            assert!(ServerSentEvent::data("x").name(bad).encode().is_err());
+            assert!(ServerSentEvent::data("x").id(bad).encode().is_err());
         }
     }
 
     #[test]
     fn all_fields_are_written() {
-        let event = Event::data("x").name("tick").id("1").retry(Duration::from_secs(2));
+        let event = ServerSentEvent::data("x").name("tick").id("1").retry(Duration::from_secs(2));
         assert_eq!(event.encode().unwrap(), "event: tick\nid: 1\nretry: 2000\ndata: x\n\n");
     }
 }

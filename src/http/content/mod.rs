@@ -6,5 +6,5 @@ mod static_body;
 
 pub use aggregate::Aggregate;
 pub(super) use aggregate::{BodyCollector, TooLong};
-pub use event::Event;
+pub use event::ServerSentEvent;
 pub use static_body::StaticBody;

@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes};
 use httparse::{Error as Cause, Header, ParserConfig, Status};
 use std::mem::MaybeUninit;
 
-/// The largest value of [`HttpSettings::headers`](crate::http::HttpSettings::headers).
+/// The largest value of [`HttpSettings::max_headers`](crate::http::HttpSettings::max_headers).
 const MAX_HEADERS: usize = 256;
 
 /// Parses the head of a request. Its lines end in CRLF.

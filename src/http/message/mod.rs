@@ -15,7 +15,7 @@ mod version;
 pub(crate) use absolute_target::AbsoluteTarget;
 pub use body::Body;
 pub use headers::Headers;
-pub use part::{Message, Part};
+pub use part::{FullMessage, Part};
 pub use request::Request;
 pub(super) use request::Wishes;
 pub use request_id::RequestId;

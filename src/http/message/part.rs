@@ -42,7 +42,7 @@ impl From<Request> for Part<Request> {
 
 /// A whole message, from [`Aggregate`](crate::http::Aggregate).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message<H> {
+pub struct FullMessage<H> {
     /// The head.
     pub head: H,
     /// The whole body; empty if there is none.

@@ -51,11 +51,11 @@ impl Response {
     }
 
     /// Returns a stream of server-sent events. Each [`Part::Body`](crate::http::Part::Body) is one
-    /// event or several, from [`Event`](crate::http::Event).
+    /// event or several, from [`ServerSentEvent`](crate::http::ServerSentEvent).
     ///
     /// The response must not be cached or buffered, which its headers say. The server sends a
     /// comment if there was no event for a while
-    /// ([`HttpSettings::event_comment`](crate::http::HttpSettings::event_comment)).
+    /// ([`HttpSettings::event_comment_interval`](crate::http::HttpSettings::event_comment_interval)).
     pub fn event_stream() -> Self {
         let mut response = Response::ok(Body::Streamed)
             .header("Content-Type", "text/event-stream")

@@ -1,7 +1,7 @@
 //! Conversions to and from the types of the crate `http`.
 
 use super::{
-    body::Body, headers::Headers, part::Message, request::Request, response::Response,
+    body::Body, headers::Headers, part::FullMessage, request::Request, response::Response,
     status_code::StatusCode, version::Version,
 };
 use crate::{
@@ -115,10 +115,10 @@ impl TryFrom<&Request> for http_types::Request<()> {
 ///
 /// # Errors
 /// As for the head.
-impl TryFrom<Message<Request>> for http_types::Request<Bytes> {
+impl TryFrom<FullMessage<Request>> for http_types::Request<Bytes> {
     type Error = Error;
 
-    fn try_from(message: Message<Request>) -> Result<Self> {
+    fn try_from(message: FullMessage<Request>) -> Result<Self> {
         Ok(http_types::Request::<()>::try_from(&message.head)?.map(|()| message.body))
     }
 }
@@ -176,10 +176,10 @@ impl TryFrom<&Response> for http_types::Response<()> {
 ///
 /// # Errors
 /// As for the head.
-impl TryFrom<Message<Response>> for http_types::Response<Bytes> {
+impl TryFrom<FullMessage<Response>> for http_types::Response<Bytes> {
     type Error = Error;
 
-    fn try_from(message: Message<Response>) -> Result<Self> {
+    fn try_from(message: FullMessage<Response>) -> Result<Self> {
         Ok(http_types::Response::<()>::try_from(&message.head)?.map(|()| message.body))
     }
 }

@@ -4,7 +4,7 @@ use crate::{
     channel::ChannelOptions,
     error::{EncodeError, Error, Resource, Result},
     http::{
-        Body, Call, Message, NotSent, Request, Response, client::HttpClient, error::HttpError,
+        Body, Call, FullMessage, NotSent, Request, Response, client::HttpClient, error::HttpError,
         settings::HttpSettings,
     },
     sync::Completion,
@@ -12,7 +12,7 @@ use crate::{
 };
 use std::time::Duration;
 
-type Answer = Completion<Message<Response>>;
+type Answer = Completion<FullMessage<Response>>;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
@@ -36,13 +36,13 @@ fn get(channel: &mut EmbeddedChannel<Call>) -> Answer {
 }
 
 #[track_caller]
-fn done(answer: Answer) -> Result<Message<Response>> {
+fn done(answer: Answer) -> Result<FullMessage<Response>> {
     assert!(answer.is_done(), "the call waits");
     answer.wait()
 }
 
 #[track_caller]
-fn cause(result: Result<Message<Response>>) -> Error {
+fn cause(result: Result<FullMessage<Response>>) -> Error {
     let error = result.unwrap_err();
     NotSent::of(&error).unwrap_or_else(|| panic!("{error:#}")).cause().clone()
 }

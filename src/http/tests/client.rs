@@ -422,7 +422,7 @@ fn a_request_written_at_the_end_of_a_response_does_not_take_the_bytes_behind_it(
 struct Site;
 
 impl Handler for Site {
-    type Read = crate::http::Message<Request>;
+    type Read = crate::http::FullMessage<Request>;
     type Write = Part<Response>;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, request: Self::Read) -> Result {

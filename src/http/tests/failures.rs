@@ -4,7 +4,7 @@ use crate::{
     channel::CloseCause,
     error::{Error, Result},
     http::{
-        Body, Message, Part, Request, Response, StatusCode, content::Aggregate, server::HttpServer,
+        Body, FullMessage, Part, Request, Response, StatusCode, content::Aggregate, server::HttpServer,
         settings::HttpSettings,
     },
     pipeline::{Context, Handler},
@@ -151,10 +151,10 @@ fn errors_of_a_request_that_is_not_complete_do_not_reach_the_handler_of_whole_re
     struct Whole;
 
     impl Handler for Whole {
-        type Read = Message<Request>;
+        type Read = FullMessage<Request>;
         type Write = Part<Response>;
 
-        fn read(&mut self, _: &mut Context<'_, Self>, _: Message<Request>) -> Result {
+        fn read(&mut self, _: &mut Context<'_, Self>, _: FullMessage<Request>) -> Result {
             panic!("no request is complete");
         }
 

@@ -5,7 +5,7 @@ use crate::{
     channel::Channel,
     error::Error,
     group::EventLoopGroup,
-    http::{Call, Message, NotSent, Request, Response, client::HttpClient, settings::HttpSettings},
+    http::{Call, FullMessage, NotSent, Request, Response, client::HttpClient, settings::HttpSettings},
     sync::Completion,
     testing::wait::PATIENCE,
 };
@@ -99,7 +99,7 @@ pub(super) fn get<T>(completion: Completion<T>) -> crate::error::Result<T> {
 }
 
 #[track_caller]
-fn text(response: Completion<Message<Response>>) -> String {
+fn text(response: Completion<FullMessage<Response>>) -> String {
     String::from_utf8(get(response).unwrap().body.to_vec()).unwrap()
 }
 

@@ -5,7 +5,7 @@ use super::pool::{Answer, Site, get, ok};
 use crate::{
     bootstrap::{ChannelPool, PooledChannel},
     error::Error,
-    http::{Call, Message, NotSent, Request, Response},
+    http::{Call, FullMessage, NotSent, Request, Response},
     sync::Completion,
     testing::wait::{PATIENCE, wait_until},
 };
@@ -50,7 +50,7 @@ fn misbehave(_: usize, _: usize, target: &str) -> Answer {
 
 struct Started {
     target: String,
-    answer: Completion<Message<Response>>,
+    answer: Completion<FullMessage<Response>>,
     /// The channel of a call that was not made through `ChannelPool::call`.
     channel: Option<PooledChannel<Call>>,
     is_cancelled: bool,

@@ -3,7 +3,7 @@
 use super::support::{GET, Server, get};
 use crate::{
     error::{EncodeError, Error, Result},
-    http::{Body, Headers, Part, Request, Response, StatusCode, content::Event},
+    http::{Body, Headers, Part, Request, Response, StatusCode, content::ServerSentEvent},
     pipeline::Context,
 };
 use bytes::Bytes;
@@ -52,8 +52,8 @@ fn the_response_to_head_for_a_stream_of_events_is_complete_at_its_head() {
             return ctx.write(Response::ok("page").into());
         }
         ctx.write(Response::event_stream().into())?;
-        ctx.write(Event::data("dropped").into_part()?)?;
-        ctx.schedule(Duration::from_secs(1), |_, ctx| ctx.write(Event::data("late").into_part()?));
+        ctx.write(ServerSentEvent::data("dropped").into_part()?)?;
+        ctx.schedule(Duration::from_secs(1), |_, ctx| ctx.write(ServerSentEvent::data("late").into_part()?));
         Ok(())
     });
     let output = server.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned() + &get("/page"));
@@ -212,7 +212,7 @@ fn early_hints_precede_the_response_but_not_for_http_1_0() {
 fn a_quiet_stream_of_events_has_comments() {
     let mut server = Server::at_head(|ctx, _| {
         ctx.write(Response::event_stream().into())?;
-        ctx.write(Event::data("one").into_part()?)
+        ctx.write(ServerSentEvent::data("one").into_part()?)
     });
     let output = server.send(GET);
     assert!(output.contains("Content-Type: text/event-stream\r\n"), "{output}");

@@ -2,7 +2,7 @@
 
 use crate::{
     error::{Error, PeerError},
-    http::{Headers, Message, Response, StatusCode},
+    http::{FullMessage, Headers, Response, StatusCode},
 };
 use bytes::Bytes;
 use std::fmt;
@@ -17,7 +17,7 @@ use std::fmt;
 pub enum HandshakeError {
     /// The server does not switch to WebSocket. Contains its response, with at most
     /// [`MAX_BODY`](HandshakeError::MAX_BODY) bytes of the body.
-    Refused(Box<Message<Response>>),
+    Refused(Box<FullMessage<Response>>),
     /// The headers `Upgrade` or `Connection` are missing or different.
     NotUpgraded,
     /// The header `Sec-WebSocket-Accept` does not answer our key.
@@ -42,11 +42,11 @@ impl HandshakeError {
 
     /// Returns the refusal with this head.
     pub(super) fn refused(head: Response) -> Self {
-        HandshakeError::Refused(Box::new(Message { head, body: Bytes::new(), trailers: Headers::new() }))
+        HandshakeError::Refused(Box::new(FullMessage { head, body: Bytes::new(), trailers: Headers::new() }))
     }
 
     /// Returns the response of a server that does not switch to WebSocket.
-    pub fn response(&self) -> Option<&Message<Response>> {
+    pub fn response(&self) -> Option<&FullMessage<Response>> {
         match self {
             HandshakeError::Refused(response) => Some(response),
             _ => None,

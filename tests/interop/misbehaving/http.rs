@@ -4,7 +4,7 @@ use super::start;
 use crate::support::wait::{PATIENCE, SECOND, done, wait_until};
 use netwheel::{
     error::PeerError,
-    http::{Call, HttpClient, HttpError, HttpSettings, Message, Request, Response},
+    http::{Call, FullMessage, HttpClient, HttpError, HttpSettings, Request, Response},
     pool::ChannelPool,
     prelude::*,
 };
@@ -72,7 +72,7 @@ const TABLE: [(&str, Time, &str, Connection); 40] = [
     ("late_408", Plenty, "200 first", Ended),
 ];
 
-fn outcome(result: Result<Message<Response>>) -> String {
+fn outcome(result: Result<FullMessage<Response>>) -> String {
     let error = match result {
         Ok(response) => {
             return format!("{} {}", response.head.status(), String::from_utf8_lossy(&response.body));

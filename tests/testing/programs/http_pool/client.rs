@@ -7,7 +7,7 @@ use super::{
 };
 use netwheel::{
     Completion,
-    http::{Call, HttpClient, HttpSettings, Message, NotSent, Request, Response, StatusCode},
+    http::{Call, FullMessage, HttpClient, HttpSettings, NotSent, Request, Response, StatusCode},
     pool::{ChannelPool, PooledChannel},
     prelude::*,
     testing::simulation::{sleep, sometimes},
@@ -36,7 +36,7 @@ struct Begun {
     id: u64,
     method: &'static str,
     limit: Duration,
-    response: Completion<Message<Response>>,
+    response: Completion<FullMessage<Response>>,
     /// The channel of a call that is not made with `ChannelPool::request`.
     channel: Option<PooledChannel<Call>>,
 }
@@ -136,7 +136,7 @@ impl Client {
         }
     }
 
-    fn check_response(&self, id: u64, method: &str, response: &Message<Response>) {
+    fn check_response(&self, id: u64, method: &str, response: &FullMessage<Response>) {
         let (own, headers) = (body_for(id), response.head.headers());
         if response.head.status() == StatusCode::REQUEST_TIMEOUT {
             // The clock of the server has jumped within the head of the request.

@@ -7,7 +7,7 @@ use super::{
 };
 use bytes::Bytes;
 use netwheel::{
-    http::{Aggregate, Body, HttpServer, Message, Part, Request, Response},
+    http::{Aggregate, Body, FullMessage, HttpServer, Part, Request, Response},
     prelude::*,
 };
 use std::sync::{Arc, Mutex};
@@ -19,10 +19,10 @@ struct Honest {
 }
 
 impl Handler for Honest {
-    type Read = Message<Request>;
+    type Read = FullMessage<Request>;
     type Write = Part<Response>;
 
-    fn read(&mut self, ctx: &mut Context<'_, Self>, request: Message<Request>) -> Result {
+    fn read(&mut self, ctx: &mut Context<'_, Self>, request: FullMessage<Request>) -> Result {
         let id = self.ledger.lock().unwrap().arrived(request.head.target());
         let response = Response::ok(Body::Empty).header("X-Id", id.to_string());
         let is_late = self.draw.one_in(3);
