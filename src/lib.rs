@@ -148,8 +148,8 @@ pub mod event_source {
 /// - Nothing of the program is called before every filter is established: the pipeline is made
 ///   then, and `active` is called. A handshake that fails, or takes longer than
 ///   `handshake_timeout`, closes the channel. A client's `connect` fails with its cause.
-/// - Outbound messages stay plaintext until they are flushed. Limits, water marks, and what a slow
-///   peer's channel drops, count plaintext. At most 64 KiB of sealed bytes wait for the socket.
+/// - Outbound messages stay plaintext until they are flushed. Limits, water marks, and the messages
+///   dropped for a slow peer, count plaintext. At most 64 KiB of sealed bytes wait for the socket.
 ///   [`write_tracked`](crate::Channel::write_tracked) completes when the kernel has taken the
 ///   sealed bytes.
 /// - Idle times, traffic limits and byte counters measure the wire. Bytes that are kept for filters

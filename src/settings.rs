@@ -14,7 +14,7 @@
 //! | `= 16 * MIB, "16 MiB"` | the default, and its text in the documentation |
 //! | `range 1.. => "1 byte or more"` | the allowed values, and their text in errors and in the documentation |
 //! | `always "1 ≤ low"` | the range in words, if the type itself enforces it |
-//! | `reached` | what happens when the limit is reached, for the documentation |
+//! | `reached` | the effect of reaching the limit, for the documentation |
 
 use crate::error::{Error, Result};
 use std::{fmt::Display, ops::RangeBounds};

@@ -11,12 +11,11 @@ impl<F> ServerBootstrap<F> {
     /// Reads a PROXY header at the begin of each connection from a trusted network, for servers
     /// behind a load balancer. Refused by `bind` if no network is trusted.
     ///
-    /// The announced addresses become those of the channel, and
-    /// [`Peer::proxy`](crate::Peer::proxy) returns the header. `IpFilter` and the limit of
-    /// connections per address apply to the announced address; those of the balancer are not
-    /// counted. The header precedes all other filters, whatever the order of the calls. A header
-    /// that does not come within [`handshake_timeout`](ServerBootstrap::handshake_timeout) closes
-    /// the connection.
+    /// The announced addresses become those of the channel, and [`Peer::proxy`](crate::Peer::proxy)
+    /// returns the header. `IpFilter` and the limit of connections per address apply to the
+    /// announced address; those of the balancer are not counted. The header precedes all other
+    /// filters, regardless of the order of the calls. A header that does not come within
+    /// [`handshake_timeout`](ServerBootstrap::handshake_timeout) closes the connection.
     ///
     /// ```no_run
     /// use netwheel::{bytes::Bytes, codec::Line, prelude::*, proxy::ProxyProtocol};

@@ -190,7 +190,7 @@ impl OutboundBudget {
     /// Sets the limit of the buffer for the next callback.
     #[inline]
     pub(crate) fn allow(&self, lease: &mut OutboundLease, config: &ChannelConfig) {
-        // The usual case: there is room for all that the channel may ever have.
+        // The usual case: there is room for the largest outbound buffer that the channel may have.
         if self.used.checked_add(config.max_outbound).is_some_and(|used| used <= self.full_at) {
             (lease.limit, lease.bound) = (config.max_outbound, Bound::Channel);
             lease.certain_room = config.certain_room;

@@ -1,8 +1,8 @@
 //! Why a channel has ended.
 //!
 //! Invariants: every request to close names a cause, and the first one besides
-//! [`Clean`](CloseCause::Clean) stays. So a close that follows an error, such as the one that a
-//! handler requests in `error`, does not hide it. Pure.
+//! [`Clean`](CloseCause::Clean) stays. So a close that follows an error does not hide it, even if a
+//! handler requests the close in `error`. Pure.
 
 use crate::error::{Error, PeerError};
 use std::{fmt, io::ErrorKind};

@@ -144,8 +144,8 @@ pub(crate) struct ChannelConfig {
     pub(crate) handshake_timeout: u64,
     /// The name that a client connects to. Filters that start later need it too.
     pub(crate) host: Option<Arc<str>>,
-    /// Whether this side opens the connection. A shutdown ends such channels after those that were
-    /// accepted.
+    /// Whether this side opens the connection. A shutdown ends such channels after the accepted
+    /// channels.
     pub(crate) outgoing: bool,
 }
 

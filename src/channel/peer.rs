@@ -43,7 +43,7 @@ impl Peer {
         self.host.as_deref()
     }
 
-    /// Returns what a filter has stored with
+    /// Returns the value that a filter has stored with
     /// [`FilterContext::set_info`](crate::filter::FilterContext::set_info).
     pub fn info<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.infos.iter().find_map(|info| info.downcast_ref())

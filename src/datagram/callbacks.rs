@@ -31,7 +31,8 @@ impl DatagramSource {
         self.handle_result(services, metrics, called);
     }
 
-    /// Runs a periodic task, which keeps its slot meanwhile. So it can be cancelled in its own run.
+    /// Runs a periodic task, which keeps its slot during the run. So it can be cancelled in its own
+    /// run.
     pub(super) fn run_periodic_task(
         &mut self,
         io: &mut Io,

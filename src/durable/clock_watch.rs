@@ -1,5 +1,5 @@
-//! `ClockWatch`: notices when the wall clock is set, and for a minute does not believe what is
-//! probably wrong.
+//! `ClockWatch`: detects jumps of the wall clock, and ignores a jump that is probably wrong for a
+//! minute.
 
 /// A difference between the two clocks that counts as a jump, in milliseconds. Slewing and rounding
 /// stay below it.

@@ -65,7 +65,7 @@ pub(in crate::durable) enum StoreReply {
 }
 
 impl StoreReply {
-    /// Returns whether somebody waits for the commit.
+    /// Returns whether a completion waits for the commit.
     pub(in crate::durable) fn is_awaited(&self) -> bool {
         !matches!(self, StoreReply::Engine(_, Purpose::End))
     }

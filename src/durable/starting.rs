@@ -1,4 +1,4 @@
-//! `Starting`: who waits for a start.
+//! `Starting`: the waiter of a start.
 
 use super::{engine::Permit, id::TimerId};
 use crate::{

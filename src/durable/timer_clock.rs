@@ -67,7 +67,7 @@ impl TimerClock {
     }
 
     /// Returns the present time. A doubtful jump of the clock counts after a minute, as in the
-    /// engine: meanwhile, starts get due times that follow the old time, and no key or dead letter
+    /// engine: until then, starts get due times that follow the old time, and no key or dead letter
     /// is removed as too old.
     pub(super) fn wall_time(&self) -> SystemTime {
         let monotonic = self.time.now();

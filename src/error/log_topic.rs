@@ -5,8 +5,8 @@ use crate::log_throttle::{BROKEN, CHANNEL_ERRORS, LogTopic, PEER_ERRORS};
 use log::Level;
 
 impl Error {
-    /// Returns the topic and the level at which it is logged: peers break connections all the time,
-    /// and what a program can mend is a warning.
+    /// Returns the topic and the level at which it is logged. Peers break connections all the time.
+    /// Errors that the program can fix are warnings.
     pub(crate) fn log_topic(&self) -> (LogTopic, Level) {
         match self {
             Error::Io { .. } | Error::Closed => (BROKEN, Level::Debug),

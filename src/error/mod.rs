@@ -1,7 +1,7 @@
 //! The error types of the crate.
 //!
-//! [`Error`] is one enum for the whole crate. Each variant names what is at fault: the peer, a
-//! setting, the program's own use of the crate, the operating system. An operation that refuses a
+//! [`Error`] is one enum for the whole crate. Each variant names the source of the fault: the peer,
+//! a setting, the program's own use of the crate, the operating system. An operation that refuses a
 //! value hands it back in a [`SendError`]. All errors are `Send + Sync + Clone` and at most 40
 //! bytes, because every callback and every write returns one.
 

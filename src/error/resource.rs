@@ -1,4 +1,4 @@
-//! `Resource`: what can be full.
+//! `Resource`: the resources that can be full.
 
 use std::fmt;
 

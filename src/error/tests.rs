@@ -7,7 +7,7 @@ use super::{
 };
 use std::{collections::HashSet, error::Error as _, io, time::Duration};
 
-/// Not `Debug`, not `Send`, no `Error`: what a program may want to send.
+/// Not `Debug`, not `Send`, no `Error`: a message that a program may want to send.
 struct Opaque(*const ());
 
 fn opaque() -> Opaque {

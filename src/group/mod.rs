@@ -4,8 +4,8 @@
 
 // Groups of event loops, and the choice of the loop that serves the next channel.
 //
-// Invariants: a group has at least one loop. `next` returns one of them, whatever the chooser
-// returns. The group owns no channel. Its loops live until they are shut down, not until the last
+// Invariants: a group has at least one loop. `next` returns one of them for every result of the
+// chooser. The group owns no channel. Its loops live until they are shut down, not until the last
 // handle is dropped.
 
 mod builder;

@@ -72,7 +72,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Bytes around those that are looked for, and above ASCII.
+        /// Bytes around the needles, and above ASCII.
         #[test]
         fn the_first_place_is_found(
             bytes in prop::collection::vec(

@@ -1,4 +1,4 @@
-//! A condition variable whose waits a simulated machine can schedule.
+//! A condition variable with waits that a simulated machine can schedule.
 
 #[cfg(feature = "simulation")]
 use super::simulated;

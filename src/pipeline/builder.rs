@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// [`Pipeline::codec`] returns one. [`handler`](PipelineBuilder::handler) and
 /// [`on_read`](PipelineBuilder::on_read) finish it.
 ///
-/// `L` is the type of the codec and stages so far. [`Links`] tells how a function returns an
+/// `L` is the type of the codec and stages so far. [`Links`] shows how a function returns an
 /// unfinished pipeline without naming that type.
 ///
 /// ```
@@ -89,9 +89,9 @@ impl<L> PipelineBuilder<L> {
 impl<L: Links> PipelineBuilder<L> {
     /// Adds a stage behind the codec and the stages so far.
     ///
-    /// The stage must read what the links before it produce (`S::ReadIn = L::Read`), and write what
-    /// they accept (`S::WriteOut = L::Write`). A pipeline has at most 32 stages; more do not
-    /// compile.
+    /// The stage must read the messages that the links before it produce (`S::ReadIn = L::Read`),
+    /// and write messages that they accept (`S::WriteOut = L::Write`). A pipeline has at most 32
+    /// stages; more do not compile.
     pub fn stage<S>(self, stage: S) -> PipelineBuilder<Staged<L, S>>
     where
         S: Stage<ReadIn = L::Read, WriteOut = L::Write>,
@@ -101,8 +101,8 @@ impl<L: Links> PipelineBuilder<L> {
 
     /// Adds the handler, which finishes the pipeline.
     ///
-    /// The handler must read what the links before it produce (`H::Read = L::Read`), and write what
-    /// they accept (`H::Write = L::Write`).
+    /// The handler must read the messages that the links before it produce (`H::Read = L::Read`),
+    /// and write messages that they accept (`H::Write = L::Write`).
     pub fn handler<H>(self, handler: H) -> Pipeline<H::Write>
     where
         H: Handler<Read = L::Read, Write = L::Write>,

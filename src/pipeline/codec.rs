@@ -70,7 +70,7 @@ pub trait Codec: 'static {
     /// # Errors
     /// An error of the peer, for example [`PeerError`](crate::error::PeerError). It goes to the
     /// handler's [`error`](crate::Handler::error). If the channel stays open, decoding continues
-    /// with the rest of `input`. If decoding fails twice in a row without consuming a byte, the
+    /// with the remaining `input`. If decoding fails twice in a row without consuming a byte, the
     /// channel is closed.
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Self::Read>>;
 
@@ -178,10 +178,10 @@ pub trait Codec: 'static {
     /// Returns a key for the settings that the encoding depends on, or `None` if it depends on the
     /// channel.
     ///
-    /// Codecs of one type with equal keys must encode a message to the same bytes, whatever was
-    /// encoded or decoded before. A [`ChannelGroup`](crate::ChannelGroup) then encodes each
-    /// broadcast once for all of these channels; the other codecs are not called. A codec without
-    /// settings returns `Some(0)`. The default is `None`.
+    /// Codecs of one type with equal keys must encode a message to the same bytes, regardless of
+    /// the messages encoded or decoded before. A [`ChannelGroup`](crate::ChannelGroup) then encodes
+    /// each broadcast once for all of these channels; the other codecs are not called. A codec
+    /// without settings returns `Some(0)`. The default is `None`.
     fn encoding_key(&self) -> Option<u64> {
         None
     }

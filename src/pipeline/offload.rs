@@ -1,4 +1,4 @@
-//! Blocking work on its way from a handler to a worker, and its result on the way back.
+//! Blocking work that a handler passes to a worker, and the result that returns to the handler.
 //!
 //! `ctx.offload(work, then)` creates three parts:
 //! - `then` becomes a task of the channel, like a scheduled task. It stays on the loop, is dropped

@@ -2,8 +2,7 @@
 //!
 //! Dropping a completer, a waker, a callback or a message runs code of the program: destructors of
 //! a task, for example. Under a lock of the crate that code could wait for the same lock, forever.
-//! So [`Locked::change`] returns what is to be dropped from the critical section, and drops it
-//! later.
+//! So [`Locked::change`] returns values to drop from the critical section, and drops them later.
 //!
 //! Invariant: the guard never leaves this file, so no local variable of a user outlives it
 //! unnoticed.

@@ -32,7 +32,7 @@ pub(crate) struct Waiters<W = Completer> {
     prune_at: usize,
 }
 
-/// Waiters that nobody awaits. They are to be dropped after the unlock.
+/// Abandoned waiters. They are to be dropped after the unlock.
 #[must_use = "they are dropped after the unlock"]
 pub(crate) struct Pruned<W>(#[allow(dead_code, reason = "they are only dropped")] Vec<W>);
 
@@ -60,7 +60,7 @@ impl<W: Awaited> Waiters<W> {
         std::mem::take(&mut self.waiters)
     }
 
-    /// Returns the number of waiters, including some that nobody awaits.
+    /// Returns the number of waiters, including some abandoned ones.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.waiters.len()

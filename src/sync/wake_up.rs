@@ -4,8 +4,8 @@
 //! submitter puts its task into the queue, then reads the published deadline. In every order of
 //! these steps, one side sees the other (Dekker's algorithm; both sides have a sequentially
 //! consistent fence between their store and their load). So a task never waits for a sleep to end.
-//! Of several submitters, only the one that changes "asleep" to "awake" writes to the waker. If the
-//! write fails, that submitter restores the state, and the next submitter writes again.
+//! Of several submitters, only the submitter that changes "asleep" to "awake" writes to the waker.
+//! If the write fails, that submitter restores the state, and the next submitter writes again.
 //!
 //! Any thread submits. Only the loop's thread calls [`WakeUp::about_to_sleep`] and
 //! [`WakeUp::awake`].

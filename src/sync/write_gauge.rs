@@ -1,18 +1,18 @@
 //! The pending weight of one channel's output, and whether its producers may continue.
 //!
 //! A producer on any thread reserves the weight of a message *before* it queues the message. The
-//! loop takes the message with its reservation, and publishes the weight of its buffer instead.
-//! A message that is not queued after all releases its reservation. So the weight of the gauge is
-//! never above the sum of what waits: reservations, queued messages and the buffer, plus the slack.
-//! Nothing is added behind the loop's back for a message that it has sent already.
+//! loop takes the message with its reservation, and publishes the weight of its buffer instead. A
+//! message that is not queued after all releases its reservation. So the weight of the gauge is
+//! never above the sum of all pending weights: reservations, queued messages and the buffer, plus
+//! the slack. Nothing is added behind the loop's back for a message that it has sent already.
 //!
 //! Weight and state share one word, so each change of the weight updates the state in the same
 //! atomic step. Wakeups are not lost: a paused channel has a reservation, a queued message or
 //! pending bytes. Processing these, or the release of the reservation, makes the loop check the
 //! gauge again.
 //!
-//! The loop need not publish every change. While nobody is paused, the gauge may lag behind the
-//! buffer by the slack, so that a small write and its flush do not touch it.
+//! The loop need not publish every change. While no producer is paused, the gauge may lag behind
+//! the buffer by the slack, so that a small write and its flush do not touch it.
 //!
 //! Invariants: only [`WriteGauge::reserve`] and [`WriteGauge::update`] make the channel unwritable.
 //! Only `update`, on the loop, makes it writable again. So the loop sees every pause that a
@@ -161,7 +161,7 @@ impl WriteGauge {
 
     /// Gives back the reservation of a message that the loop will never take. Returns whether the
     /// caller must request a check of the loop ([`WriteGauge::checked`]): the reservation may have
-    /// been all that waited during a pause. There is at most one such request at a time.
+    /// been the only pending weight during a pause. There is at most one such request at a time.
     #[must_use = "the loop must check the gauge"]
     pub(crate) fn release(&self, weight: u32) -> bool {
         let mut requests = false;

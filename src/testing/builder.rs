@@ -94,8 +94,8 @@ impl EmbeddedLoopBuilder {
         self
     }
 
-    /// Sets the limit for the handshakes of a channel's byte filters, also of those that a handler
-    /// starts. The default is 10 s.
+    /// Sets the limit for the handshakes of a channel's byte filters, including filters that a
+    /// handler starts. The default is 10 s.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
         self

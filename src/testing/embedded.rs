@@ -101,8 +101,8 @@ impl<M: 'static> EmbeddedChannel<M> {
         self.slot_mut().sent(MemoryTransport::split_sent)
     }
 
-    /// Limits the number of bytes that the peer accepts from now on, like a socket whose send
-    /// buffer is nearly full. `None` removes the limit.
+    /// Limits the number of bytes that the peer accepts from now on, like a socket with a nearly
+    /// full send buffer. `None` removes the limit.
     pub fn set_outbound_room(&mut self, bytes: Option<usize>) {
         self.event_loop.change(self.id, |transport| transport.set_room(bytes));
     }

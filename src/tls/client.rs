@@ -236,7 +236,7 @@ impl TlsClientBuilder {
     }
 }
 
-/// Sends one certificate, whatever the server asks for.
+/// Sends one certificate for every request of the server.
 #[derive(Debug)]
 struct OneCertificate(Arc<CertifiedKey>);
 

@@ -21,7 +21,7 @@ const MAX_WARNINGS: usize = 4;
 /// Length of a record with an alert that is not encrypted.
 pub(super) const ALERT_RECORD: usize = HEADER + 2;
 
-/// Progress through the records of a ClientHello. Nothing is consumed meanwhile, so the message is
+/// Progress through the records of a ClientHello. Nothing is consumed until then, so the message is
 /// read from the input once it is complete.
 #[derive(Debug, Default)]
 pub(super) struct ClientHello {

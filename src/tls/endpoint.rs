@@ -25,7 +25,7 @@ pub(crate) mod sealed {
 impl<H: Handler> Context<'_, H> {
     /// Starts TLS on this connection, after a command like STARTTLS.
     ///
-    /// A server answers the command first: what is written before this call is sent as plaintext.
+    /// A server answers the command first: messages written before this call are sent as plaintext.
     /// Messages written afterwards are encrypted and wait for the handshake. Both ends take the
     /// part that their settings say, whichever has connected. See
     /// [`start_filter`](Context::start_filter) for the order of events; bytes that follow the

@@ -1,4 +1,4 @@
-//! `TlsInfo`: what a handshake has negotiated.
+//! `TlsInfo`: the parameters that a handshake has negotiated.
 
 use super::connection::Connection;
 use crate::{

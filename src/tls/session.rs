@@ -1,4 +1,4 @@
-//! `Session`: a connection of TLS with what the filter needs to know about it.
+//! `Session`: a TLS connection with the state that the filter needs.
 //!
 //! Invariant: a session is at one place, on the loop or with a worker. It does not know where.
 
@@ -82,12 +82,12 @@ impl Session {
         self.connection.is_peer_closed()
     }
 
-    /// Returns what was negotiated, once the handshake is complete.
+    /// Returns the negotiated parameters, once the handshake is complete.
     pub(super) fn info(&mut self) -> Option<TlsInfo> {
         TlsInfo::of(&self.connection, self.server_name.take())
     }
 
-    /// Appends what a client sends first.
+    /// Appends a client's first message.
     pub(super) fn start(&mut self, output: &mut Vec<u8>) -> Result {
         match self.opening {
             Opening::ServerHello => self.connection.start(output).map_err(failure),

@@ -82,7 +82,7 @@ impl TlsCertificates {
 
     /// Reads all certificates again that come from files. Blocks.
     ///
-    /// A certificate that is replaced, added or removed by another thread meanwhile stays as that
+    /// A certificate that another thread replaces, adds or removes during the call stays as that
     /// thread has left it. Calls run one after the other.
     ///
     /// # Errors

@@ -109,8 +109,8 @@ impl<S: HttpService> TowerServer<S> {
     /// Sets whether a request is begun on the event loop. The default is `true`.
     ///
     /// The loop then polls the future and the body until one of them is pending, in the context of
-    /// the executor, and moves the rest of the exchange there. A response that is ready at once is
-    /// sent without a second thread. If the service computes for long, other connections of the
+    /// the executor, and moves the remaining exchange there. A response that is ready immediately
+    /// is sent without a second thread. If the service computes for long, other connections of the
     /// loop wait. With `false`, the executor polls everything on its own threads.
     ///
     /// Has no effect with executors that do not implement

@@ -13,7 +13,7 @@
 // while, or when the last handle is dropped and the queue is empty. A full queue drops cancelled
 // work first.
 //
-// Invariants: at most `max_pending` work items wait, besides those that a thread is running or
+// Invariants: at most `max_pending` work items wait, besides items that a thread is running or
 // about to take. Accepted work runs once, or is dropped if its channel no longer wants it. A panic
 // ends only the work item in which it happens. Any thread may submit, and blocks only on a short
 // lock. The pool does not depend on channels or loops.
@@ -80,7 +80,7 @@ pub struct WorkerMetrics {
     pub pending: usize,
     /// Work items that are running or about to be taken by a thread.
     pub running: usize,
-    /// Work items that have run, including those that panicked.
+    /// Work items that have run, including work that panicked.
     pub finished: u64,
     /// Work items dropped without running, because their channel was closed or had cancelled them.
     pub skipped: u64,

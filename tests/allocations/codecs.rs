@@ -9,7 +9,7 @@ use netwheel::{
 
 /// Returns the bytes that a codec holds after `input`, and checks that it takes few blocks.
 fn held<C: Codec>(codec: impl Fn() -> C, input: &'static [u8]) -> usize {
-    // A thread of the test harness may allocate meanwhile, so the smallest of three results counts.
+    // A thread of the test harness may allocate too, so the smallest of three results counts.
     let results = [(); 3].map(|()| {
         let mut codec = codec();
         let (blocks, bytes) = (heap::total_blocks(), heap::bytes_in_use());

@@ -49,7 +49,7 @@ impl Spawn for ByHand {
 }
 
 impl ByHand {
-    /// Polls all futures, and drops those that are ready. Returns the number of the others.
+    /// Polls all futures, and drops the completed ones. Returns the number of the others.
     fn poll(&self) -> usize {
         let waker = Waker::from(self.woken.clone());
         let mut futures = self.futures.lock().unwrap();

@@ -109,7 +109,7 @@ impl Conversation {
             .auto_read(!features.has(Feature::AutoReadOff))
             .one_message_per_read(features.has(Feature::AutoReadOff));
 
-        // With relays, what is on the wire to the client is at the front.
+        // With relays, the wire to the client is at the front.
         let (front_options, front_group) =
             if relayed { (options.half_close(true), &clients) } else { (backend_options.clone(), &servers) };
         let backend = relayed.then(|| {

@@ -1,4 +1,4 @@
-//! Backups of open stores, and what happens when they are restored.
+//! Backups of open stores, and their restoration.
 
 use crate::{
     support::{
@@ -158,7 +158,7 @@ fn one_backup_is_made_at_a_time() {
     let work = store.backup(&backup(&file)).unwrap();
     let other = file.path().with_extension("other");
     assert!(matches!(store.backup(&other), Err(StoreError::Busy(_))));
-    // What is stored meanwhile is not part of the backup.
+    // Timers stored during the backup are not part of it.
     let payload = b"1".to_vec();
     let timer = NewTimer::new(0, 1, payload);
     store.commit(&mut [Change::Start(timer)], 0).unwrap();

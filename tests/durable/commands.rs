@@ -48,7 +48,7 @@ fn a_timer_is_found_moved_run_and_cancelled_by_its_key() {
     end(&group);
 }
 
-/// The same as for `cancel`, because the command is the same.
+/// Works like `cancel`, because the command is the same.
 #[test]
 fn a_command_by_key_waits_for_the_run_of_its_timer() {
     let group = one_loop();

@@ -96,7 +96,7 @@ fn disk_with(file: &File, suffix: &str, fault: [&str; 3], starts: usize) -> Opti
     Some((said, fs::read_to_string(trace).unwrap()))
 }
 
-/// The timers that a program finds after the faults are all that were stored, and nothing else.
+/// A program finds after the faults exactly the timers that were stored.
 #[track_caller]
 fn check_stored(file: &File, said: &Said) {
     let counts = SqliteStore::open(file.path()).unwrap().counts().unwrap();

@@ -116,7 +116,7 @@ fn queries_do_not_keep_an_end_from_being_repeated() {
     end(&group);
 }
 
-/// Nothing is written after an error that leaves open what is on disk.
+/// Nothing is written after an error that leaves the state on disk unknown.
 #[test]
 fn a_store_that_failed_stops_for_good() {
     stops_for_good(|| Fault::Error(StoreError::Failed("injected".into())));

@@ -103,7 +103,7 @@ impl Model {
         self.pending.insert(place, timer);
     }
 
-    /// Runs what is due, and returns the ids in their order.
+    /// Runs the due timers, and returns the ids in their order.
     fn run(&mut self, now: u128) -> Vec<TimerId> {
         let mut ran = Vec::new();
         while let Some(entry) = self.pending.first_entry().filter(|entry| entry.key().0 <= now) {
@@ -238,7 +238,7 @@ impl World {
         result.is_ok()
     }
 
-    /// Lets time pass, and compares what runs with the model.
+    /// Lets time pass, and compares the runs with the model.
     fn time_passes(&mut self, time: Duration) {
         self.clock.advance(time);
         let now = self.now();

@@ -70,7 +70,7 @@ fn connections_of_the_program_read_and_write_the_file_of_an_open_store() {
     let start = timers.at("topic", HOUR, "waits").start();
     connection.execute_batch("COMMIT").unwrap();
     done(start).unwrap();
-    // It does not wait for ever.
+    // It does not wait forever.
     connection.execute_batch("BEGIN IMMEDIATE; INSERT INTO mine VALUES (3)").unwrap();
     let refused = done(timers.at("topic", HOUR, "refused").start()).unwrap_err();
     assert!(refused.to_string().contains("busy"), "{refused}");

@@ -132,7 +132,7 @@ fn most_loaded(timers: usize, limit: impl FnOnce(DurableTimersBuilder) -> Durabl
     let Full { clock, group, builder } = Full::new(timers);
     let (topic, fires) = ordered();
     let durable = limit(builder).topic(topic).start(&group).unwrap();
-    // Starts between and behind what is loaded.
+    // Starts between and behind the loaded timers.
     let soon = clock.wall_time() + 30 * SECOND;
     let starts: Vec<_> = (0..100).map(|n| durable.at("topic", soon + ms(n * 13), "new").start()).collect();
     for start in starts {

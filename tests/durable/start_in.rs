@@ -125,7 +125,7 @@ fn keys_are_known_in_both_directions() {
     end(&group);
 }
 
-/// A failed start undoes what it has done, and nothing else.
+/// A failed start undoes its own changes, and nothing else.
 #[test]
 fn a_transaction_goes_on_after_a_start_that_failed() {
     let file = File::new();
@@ -244,7 +244,7 @@ fn thousands_of_timers_in_one_transaction_fire_once() {
     end(&group);
 }
 
-/// Nothing tells the timers about a commit that comes long after the start.
+/// The timers get no notification of a commit that comes long after the start.
 #[test]
 fn a_transaction_that_takes_long_is_found_when_it_is_committed() {
     let file = File::new();

@@ -463,7 +463,7 @@ fn the_dashboard_lists_topics_and_the_next_timers() {
         assert!(!json.contains("secret"), "{json}");
         Some(serde_json::from_str::<Value>(&json).unwrap())
     });
-    // The lists of an event are those that the store had when the event before was sent.
+    // The lists of an event are the store's lists at the time of the previous event.
     let state = { states }.find(|state| state["durable"]["next"][1].is_object()).unwrap();
     let durable = &state["durable"];
     let topics: Vec<_> =

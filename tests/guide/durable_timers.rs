@@ -240,7 +240,7 @@ impl Orders {
         Ok(orders)
     }
 
-    /// Places an order. After a crash, calling this again completes what is missing.
+    /// Places an order. After a crash, calling this again completes the missing steps.
     fn place(&self, by_hand: &mut ManualEventLoop, id: i64) -> Result {
         self.write(by_hand, "INSERT OR IGNORE INTO orders VALUES (?1, 'unpaid')", Some(id))?;
         let deadline = self.timers.at("unpaid", TIME_TO_PAY, &id).key(format!("order-{id}"));

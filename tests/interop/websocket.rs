@@ -74,7 +74,7 @@ fn all_passed(directory: &str) {
     assert!(cases.len() > 250, "{} cases", cases.len());
     for (case, result) in cases {
         for kind in ["behavior", "behaviorClose"] {
-            // Some cases only record what an implementation does.
+            // Some cases only record the behaviour of an implementation.
             let passed = matches!(result[kind].as_str(), Some("OK" | "INFORMATIONAL"));
             assert!(passed, "case {case}: {result}");
         }

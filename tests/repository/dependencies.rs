@@ -78,8 +78,8 @@ fn metadata() -> Value {
     serde_json::from_slice(&output.stdout).expect("cargo writes JSON")
 }
 
-/// Returns the ids of the packages on which the library depends directly or indirectly, without
-/// those that are for its tests and examples.
+/// Returns the ids of the packages on which the library depends directly or indirectly, without the
+/// packages of its tests and examples.
 fn normal_dependencies(metadata: &Value) -> BTreeSet<&str> {
     let nodes: BTreeMap<&str, &Value> = metadata["resolve"]["nodes"]
         .as_array()

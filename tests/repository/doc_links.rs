@@ -7,7 +7,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// What a page offers and what it refers to.
+/// The anchors of a page and its references.
 #[derive(Default)]
 struct Page {
     anchors: BTreeSet<String>,

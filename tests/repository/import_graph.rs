@@ -155,7 +155,7 @@ impl ImportGraph {
         self.modules.contains_key(&local[..=module.len()]).then_some(local)
     }
 
-    /// Returns the module that defines the item named by a path, and the rest of the path.
+    /// Returns the module that defines the item named by a path, and the remaining path.
     fn resolve(&self, path: &[Token], depth: usize) -> Option<(ModulePath, Vec<Token>)> {
         let module =
             (0..=path.len()).rev().map(|end| &path[..end]).find(|p| self.modules.contains_key(*p))?;

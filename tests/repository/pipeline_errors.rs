@@ -1,5 +1,5 @@
 //! The compiler's messages for wrong pipelines: each names the two messages that do not match, or
-//! says what is missing.
+//! the missing part.
 //!
 //! Compiles small programs against the library that this test was linked with. If the compiler in
 //! the path cannot read that library, the test says so and passes: another toolchain may have built
@@ -29,7 +29,7 @@ fn frames() -> PipelineBuilder<impl Links> { Pipeline::codec(LengthField::u32())
 fn main() { let _ = (frames as fn() -> _, case as fn() -> _); }
 "#;
 
-/// A program, and what the compiler's messages for it contain.
+/// A program, and the expected text of the compiler's messages for it.
 struct Case {
     name: &'static str,
     code: &'static str,

@@ -28,7 +28,7 @@ const MARK: &[u8] = b"\0\0\0\x04mark";
 /// The system call in which a loop sleeps.
 const SLEEP: &str = "epoll_wait";
 
-/// The same system call with a timeout of zero, because the loop has work to do.
+/// The `epoll_wait` calls with a timeout of zero, because the loop has work to do.
 const NO_SLEEP: &str = "epoll_wait without a sleep";
 
 struct Echo;
@@ -124,7 +124,7 @@ impl Traced {
         act();
         let mut calls = Calls { trace: self.mark(), ..Calls::default() };
         for line in calls.trace.lines() {
-            // The first line is the rest of the call in which the loop slept.
+            // The first line is the end of the call in which the loop slept.
             let name = if line.starts_with('[') { SLEEP } else { line.split('(').next().unwrap_or_default() };
             let name = if name == SLEEP && line.contains(", 0) = ") { NO_SLEEP } else { name };
             *calls.by_name.entry(name.to_owned()).or_default() += 1;

@@ -1,5 +1,5 @@
-//! Ends of listeners and of connects in progress: what they leave behind on their loop, and what
-//! programs learn of them.
+//! Ends of listeners and of connects in progress: their remains on the loop, and their reports to
+//! programs.
 
 use crate::support::servers::Quiet;
 use bytes::Bytes;

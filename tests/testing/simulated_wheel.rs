@@ -37,7 +37,7 @@ struct Seen {
     is_cancelled: bool,
 }
 
-/// A timeout, and what was seen of it.
+/// A timeout, and the observations of it.
 struct Watched {
     timeout: Timeout,
     has_hook: bool,
@@ -73,8 +73,8 @@ impl Watched {
         }
     }
 
-    /// Checks what has become of the timeout, after its timer was stopped: it has run, was
-    /// cancelled, or was left.
+    /// Checks the outcome of the timeout, after its timer was stopped: it has run, was cancelled,
+    /// or was left.
     fn check(&self, is_left: bool) -> Result<(), String> {
         let seen = self.seen.lock().unwrap();
         let (runs, hooks) = match (seen.is_cancelled, is_left) {
@@ -102,7 +102,7 @@ fn look_at_lateness(due: SystemTime, scene: &Scene) {
     }
 }
 
-/// Adds timeouts and cancels some, and stops the timer. Records what a timer must not do.
+/// Adds timeouts and cancels some, and stops the timer. Records violations by the timer.
 fn program(scene: &Scene) -> Result {
     let mut random = fastrand::Rng::with_seed(seed().expect("a program of a node"));
     loop {

@@ -41,7 +41,7 @@ fn echo_server() -> Result {
     }
 }
 
-/// Connects until that works, sends lines, and records what comes back. Returns when all lines have
+/// Connects until that works, sends lines, and records the replies. Returns when all lines have
 /// come back, over one connection.
 fn client(lines: usize, journal: &Journal<String>) -> Result {
     let group = EventLoopGroup::builder().threads(1).build()?;
@@ -381,7 +381,7 @@ mod datagrams {
         }
     }
 
-    /// Sends a hundred datagrams to a mirror, and returns what comes back.
+    /// Sends a hundred datagrams to a mirror, and returns the replies.
     fn mirrored(faults: &Faults) -> Journal<Bytes> {
         let mut simulation = Simulation::with_faults(1, faults);
         simulation.node("mirror", "10.0.0.1", || {

@@ -114,8 +114,8 @@ fn a_slow_large_write_is_not_idle() {
 fn the_interval_can_be_changed_at_runtime() {
     let log = Log::new();
     let inner = log.clone();
-    // As mobile clients do: from 4.5 minutes in steps of one minute up to 9.5, until the connection
-    // breaks.
+    // Mobile clients do this: from 4.5 minutes in steps of one minute up to 9.5, until the
+    // connection breaks.
     let handler = Recorder::exactly(&Log::new(), move |ctx, call| {
         if let Event::Idle(_) = call {
             let interval = (ctx.idle_timeouts(), ctx.now());

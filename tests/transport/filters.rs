@@ -105,7 +105,7 @@ impl Handler for Echo {
 
 type Calls = mpsc::Receiver<(&'static str, Option<SocketAddr>)>;
 
-/// Starts a server, and returns what its pipeline factory and its handlers report.
+/// Starts a server, and returns the reports of its pipeline factory and its handlers.
 fn serve(bootstrap: ServerBootstrap) -> (Server, Calls) {
     serve_at("127.0.0.1:0", bootstrap)
 }

@@ -130,7 +130,7 @@ fn no_log_shows_secrets_of_tls_and_plaintext_is_shown_only_on_request() {
         exchange(&settings, shown, &wire.plaintext(true));
         let records = logs::records();
         assert!(!any_shows(&records, hidden.as_bytes()));
-        // The search finds what is there, as text and in dumps.
+        // The search finds an existing value, as text and in dumps.
         let found =
             |record: &&Record| record.text.contains(shown) && dumped(record).contains(&hex(shown.as_bytes()));
         assert_eq!(records.iter().filter(found).count(), 4, "opened, and sealed, by both ends");

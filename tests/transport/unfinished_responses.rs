@@ -70,7 +70,7 @@ impl Handler for Fails {
     }
 }
 
-/// Keeps what it reads.
+/// Keeps its input.
 struct Client(Journal<Bytes>);
 
 impl Handler for Client {
@@ -88,7 +88,7 @@ impl Handler for Client {
     }
 }
 
-/// Returns what a client gets, and how its connection ends.
+/// Returns the bytes that a client gets, and how its connection ends.
 fn ends(
     group: &EventLoopGroup,
     tls: Option<&(TlsServer, TlsClient)>,

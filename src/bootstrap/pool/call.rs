@@ -1,9 +1,9 @@
 //! Calls through a pool: acquire, send, and repeat on another connection where that is safe.
 //!
-//! Invariants: a call owns the channel that it has acquired until it has a response, so nobody else
-//! gets the channel before. Every call completes once. Its steps may run on any thread, and none
-//! runs under the lock. The completions of the steps and the timer of a retry keep the call alive,
-//! and each of them ends.
+//! Invariants: a call owns the channel that it has acquired until it has a response, so no other
+//! caller gets the channel before. Every call completes once. Its steps may run on any thread, and
+//! none runs under the lock. The completions of the steps and the timer of a retry keep the call
+//! alive, and each of them ends.
 
 use super::{pooled::PooledChannel, request_settings::RequestSettings};
 use crate::{

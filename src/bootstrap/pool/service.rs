@@ -3,7 +3,7 @@
 //! Invariants: the place of a channel is returned or handed out even if a hook fails, panics or is
 //! slow. The lock covers only the pool state. It is not held while code of the program runs, a
 //! channel is closed or a completion is completed. One thread at a time hands out channels to the
-//! waiters, in their order, and also serves those that other threads release. A series of failures
+//! waiters, in their order, including the channels that other threads release. A series of failures
 //! is therefore a loop, not a recursion. Works on any thread.
 
 use super::{

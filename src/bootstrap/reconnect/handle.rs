@@ -29,8 +29,8 @@ pub struct ReconnectingChannel<M> {
 
 impl<M: 'static> ReconnectingChannel<M> {
     /// Returns the channel if the client is connected. The channel is available just before its
-    /// handler's `active` is called. Messages written here are sent after those that `active`
-    /// writes.
+    /// handler's `active` is called. Messages written here are sent after the messages that
+    /// `active` writes.
     pub fn channel(&self) -> Option<Channel<M>> {
         match &self.reconnect_state.lock().phase {
             ReconnectPhase::Connected(channel, _) => Some(channel.clone()),

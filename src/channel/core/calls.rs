@@ -117,7 +117,7 @@ impl ChannelCore {
     }
 
     /// Passes an error to the handler. If `error` fails, logs that and closes the channel after its
-    /// pending bytes, which may tell the peer the reason.
+    /// pending bytes, which may contain the reason for the peer.
     #[cold]
     pub(super) fn fail(&mut self, services: &mut LoopServices, error: Error) {
         if self.state.status.is_closed() {
@@ -139,7 +139,7 @@ impl ChannelCore {
         }
         if let Err(error) = result {
             services.tally.channel_errors += 1;
-            // `error` may return what it was called with, which keeps its level.
+            // `error` may return its argument unchanged, which keeps its level.
             if !services.is_logged(self.state.key(), &error) {
                 self.log_failure(services, error.log_topic(), "in error", &error);
             }

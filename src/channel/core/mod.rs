@@ -7,7 +7,7 @@
 //! [`ChannelState`] is what every callback may change. It has a part for each thing that happens to
 //! a channel, and each part is changed in its own folder only:
 //!
-//! | part | folder | what happens there |
+//! | part | folder | purpose |
 //! |---|---|---|
 //! | [`Inbound`] | `inbound/` | bytes are decoded and delivered; reading pauses and resumes; the peer's stream ends |
 //! | [`Outbound`] | `outbound/` | messages are encoded, dropped or confirmed; bytes are sealed and sent; writability |
@@ -163,7 +163,7 @@ impl ChannelState {
         self.peer_address.unpack()
     }
 
-    /// Replaces the addresses by those that a filter has announced.
+    /// Replaces the addresses with the addresses that a filter has announced.
     fn set_addresses(&mut self, local: Option<SocketAddr>, peer: Option<SocketAddr>) {
         self.local_address = PackedAddress::pack(local);
         self.peer_address = PackedAddress::pack(peer);

@@ -1,7 +1,5 @@
-//! The part of a loop that drivers borrow, one driver at a time.
-//!
-//! After a turn that ran out of bytes or time, sources that got at most one read precede those that
-//! got their full share.
+//! The part of a loop that drivers borrow, one driver at a time. After a turn that ran out of bytes
+//! or time, sources that got at most one read precede the sources that got their full share.
 //!
 //! Invariants: once [`TURN_BYTES`] were read in a turn, every driver gets one read. A key is in the
 //! carried-over list at most once per driver, which keeps a flag for that. Owned by the loop, or by
@@ -63,7 +61,7 @@ impl LoopIo {
         self.handshakes_left = self.handshakes_per_turn;
         let Added { all, in_full } = std::mem::take(&mut self.added);
         if std::mem::take(&mut self.turn_bytes) >= TURN_BYTES || was_cut {
-            // Sources that got at most one read precede those that got their full share.
+            // Sources that got at most one read precede the sources that got their full share.
             let begin = self.carried_over.len().saturating_sub(all);
             let added = &mut self.carried_over.make_contiguous()[begin..];
             let in_full = in_full.min(added.len());

@@ -1,8 +1,7 @@
 //! The driver of a channel: moves bytes between a transport and a channel core.
 //!
-//! The same driver runs over sockets and over the in-memory transport of the test kit. Its owner
-//! keeps the parts that only a loop has: readiness, fairness between sources, registration, and
-//! closing.
+//! One driver serves both sockets and the in-memory transport of the test kit. Its owner keeps the
+//! parts that only a loop has: readiness, fairness between sources, registration, and closing.
 //!
 //! # A ready channel
 //! If the transport had blocked a write and accepts more now, one write is tried first. `reading`

@@ -4,8 +4,8 @@
 //! lowest filter. The filters open it into the loop's read buffer, behind the bytes that are kept
 //! for the codec.
 //!
-//! Auto-read and requested reads decide only what the pipeline gets. Until all filters are
-//! established, they decide what is read, and a waker makes the loop call them in any case.
+//! Auto-read and requested reads control only delivery to the pipeline. Until all filters are
+//! established, the filters control reading, and a waker makes the loop call them in any case.
 //!
 //! Invariants: nothing of the program is called before every filter is established. Traffic, idle
 //! times and counters measure the wire. The filters' own output is sent right after the read that
@@ -125,7 +125,7 @@ enum Input<'a> {
     None(Resume),
 }
 
-/// Calls the filters and decodes what they have opened.
+/// Calls the filters and decodes the plaintext that they have opened.
 fn open<T: Transport>(
     core: &mut ChannelCore,
     transport: &mut T,

@@ -96,7 +96,7 @@ impl<T: Transport> ChannelDriver<T> {
         self.request_more(io, in_full)
     }
 
-    /// Requests what remains to be done after a burst of reads.
+    /// Requests the remaining work after a burst of reads.
     #[inline(never)]
     fn request_more(&mut self, io: &mut LoopIo, in_full: bool) -> Next {
         if self.core.state.status.closes_at_once() {
@@ -132,7 +132,7 @@ impl Burst {
     fn read<T: Transport>(mut self, core: &mut ChannelCore, transport: &mut T, io: &mut LoopIo) -> bool {
         loop {
             let state = &mut core.state;
-            // At least one read is allowed, whatever the limits are.
+            // At least one read is allowed, even if a limit is reached.
             if !state.pipeline_reads() && !state.filters_read()
                 || self.reads > 0 && self.reads >= io.reads_allowed(state.config.reads_per_turn)
                 || self.incomplete && io.services.io_is_over()

@@ -51,8 +51,8 @@ impl Extras {
         self.0.get_or_insert_default()
     }
 
-    /// Adds the extras of another pipeline. Returns those that they replace, because dropping them
-    /// runs code of the program.
+    /// Adds the extras of another pipeline. Returns the replaced extras, because dropping them runs
+    /// code of the program.
     pub(in crate::channel) fn replace_with(&mut self, new: Extras) -> Extras {
         let Some(mut new) = new.0 else { return Extras(None) };
         match &mut self.0 {
@@ -149,7 +149,7 @@ impl Extras {
         }
     }
 
-    /// Returns what the channel's filters have stored about the peer.
+    /// Returns the information that the channel's filters have stored about the peer.
     pub(crate) fn filter_info<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.peer()?.info()
     }

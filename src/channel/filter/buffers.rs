@@ -1,6 +1,6 @@
 //! Memory that a loop lends to the filters of its channels.
 //!
-//! Invariant: an idle channel has returned what it has borrowed. Owned by the loop, used on its
+//! Invariant: an idle channel has returned all borrowed memory. Owned by the loop, used on its
 //! thread.
 
 use super::sealed::SealedOutput;

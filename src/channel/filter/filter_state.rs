@@ -1,6 +1,6 @@
 //! The phases of a filter.
 
-/// The phase of a [`Filter`](super::Filter), which decides what it is called for.
+/// The phase of a [`Filter`](super::Filter), which determines the calls that it receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FilterState {

@@ -21,13 +21,13 @@ impl<'a> Opened<'a> {
         (self.len, self.spilled.len())
     }
 
-    /// Drops what was put after the mark.
+    /// Drops the bytes behind the mark.
     pub(super) fn truncate(&mut self, mark: (usize, usize)) {
         self.len = mark.0;
         self.spilled.truncate(mark.1);
     }
 
-    /// Returns the number of bytes in the buffer, and those that did not fit.
+    /// Returns the number of bytes in the buffer, and the bytes that did not fit.
     pub(crate) fn finish(self) -> (usize, Vec<u8>) {
         (self.len, self.spilled)
     }

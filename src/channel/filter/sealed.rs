@@ -61,7 +61,8 @@ impl SealedOutput {
         self.wire.capacity()
     }
 
-    /// Records that what was appended to the wire since the last call holds `plain` bytes.
+    /// Records that the bytes appended to the wire since the last call hold `plain` bytes of
+    /// plaintext.
     pub(super) fn record(&mut self, plain: usize) {
         let left = self.wire.len() - self.recorded;
         if left > 0 {
@@ -74,7 +75,7 @@ impl SealedOutput {
         }
     }
 
-    /// Drops what was appended to the wire since the last record.
+    /// Drops the bytes appended to the wire since the last record.
     pub(super) fn forget(&mut self) {
         self.wire.truncate(self.recorded);
     }

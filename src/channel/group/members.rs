@@ -123,7 +123,7 @@ impl<M> OnLoop<M> {
     }
 }
 
-/// Returns the members that `filter` selects. The message counts at once at those that have a
+/// Returns the members that `filter` selects. The message counts at once at members that have a
 /// permit because the filter saw a writable channel. The `channels` of a loop must be adjacent.
 pub(super) fn selected<M: 'static>(
     channels: &[Channel<M>],

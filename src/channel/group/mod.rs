@@ -42,7 +42,7 @@ use std::{
 use waiting::WaitingDeliveries;
 
 /// A set of channels that receive broadcasts of messages of type `M`, such as a chat room, a topic,
-/// or all users who are logged in.
+/// or all logged-in users.
 ///
 /// Clones are handles to the same group. A channel may be in any number of groups, and the members
 /// of a group may be on different loops. A channel leaves when it closes, or when its pipeline is

@@ -121,7 +121,7 @@ impl Delivery {
     }
 
     /// Takes the member at a place that [`place_of`](Delivery::place_of) has returned, out of turn.
-    /// Returns `None` if it has been taken meanwhile.
+    /// Returns `None` if it has already been taken.
     pub(crate) fn take(&mut self, place: usize) -> Option<Recipient> {
         let key = *self.keys.get(place).filter(|_| place >= self.next)?;
         self.early.insert(place).then_some(Recipient { key, place })

@@ -30,7 +30,8 @@ pub(crate) enum Mail {
     CheckOutput,
     /// The filters continue with the input that they have left.
     WakeFilters,
-    /// Call the stages' `timer`, because another thread has changed what one of them waits for.
+    /// Call the stages' `timer`, because another thread has changed the condition that a stage
+    /// waits for.
     WakeStages,
     /// End the output after a flush.
     EndOutput,

@@ -61,8 +61,7 @@ impl Driver {
         let _ = self.event_loop.schedule_always(Duration::ZERO, move || wakeup.run());
     }
 
-    /// The loop does not run tasks any more, so nothing fires. Completes all that wait with an
-    /// error.
+    /// The loop does not run tasks any more, so nothing fires. Fails all pending operations.
     fn loop_ended(self: &Arc<Self>) {
         let mut steps = Vec::new();
         {

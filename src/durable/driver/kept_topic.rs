@@ -1,4 +1,4 @@
-//! `KeptTopic`: what the thread of the store has to know about a topic.
+//! `KeptTopic`: the settings of a topic that the thread of the store needs.
 
 use crate::durable::{
     dead_work::REMOVED_AT_ONCE,

@@ -265,7 +265,7 @@ impl Writer {
         self.commit();
     }
 
-    /// Puts a request behind those that wait.
+    /// Puts a request behind the waiting requests.
     pub(super) fn put_back(&mut self, request: StoreRequest) {
         self.queue.extend(self.requests.drain());
         self.queue.push_back(request);
@@ -482,7 +482,7 @@ fn fails(backoff: &mut Backoff, error: &StoreError) -> Duration {
     pause
 }
 
-/// Notes that the store has done what was asked.
+/// Notes that the store has executed a request.
 fn works(backoff: &mut Backoff) {
     let failures = backoff.succeeded();
     if failures > 1 {

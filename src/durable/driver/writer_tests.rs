@@ -28,7 +28,7 @@ fn is_renewal(request: Option<&StoreRequest>) -> bool {
     matches!(request, Some(StoreRequest::Renew { .. }))
 }
 
-/// A renewal that is requested during the one before does not delay the changes for ever.
+/// A renewal that is requested during the one before does not delay the changes forever.
 #[test]
 fn changes_are_committed_between_two_renewals() {
     let (mut writer, requests) = writer();

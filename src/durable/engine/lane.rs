@@ -1,9 +1,9 @@
 //! `Lane`: the timers of some topics that are held in memory.
 //!
-//! Invariants: of the timers up to and including `loaded_to`, the lane has all that are pending and
-//! that the engine has not taken out. It has none behind it. At most `max_timers` and `max_bytes`
-//! are held: an insertion beyond that drops the latest timers and moves `loaded_to` back, so that
-//! they are loaded again when their time comes.
+//! Invariants: of the timers up to and including `loaded_to`, the lane has every pending timer that
+//! the engine has not taken out. It has none behind it. At most `max_timers` and `max_bytes` are
+//! held: an insertion beyond that drops the latest timers and moves `loaded_to` back, so that they
+//! are loaded again when their time comes.
 
 use crate::durable::{
     id::TimerId,
@@ -93,7 +93,7 @@ impl Lane {
         Some(*row)
     }
 
-    /// Inserts a timer, unless it is behind what is loaded. Replaces an older state of it.
+    /// Inserts a timer, unless it is behind the loaded timers. Replaces an older state of it.
     pub(super) fn insert(&mut self, row: TimerRow) {
         self.remove(row.key.id);
         if row.key > self.loaded_to || !self.topics.contains(row.topic) {

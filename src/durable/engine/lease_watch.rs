@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// When the next renewal is sent. At most one is in flight, because a second one would be answered
-/// and repeated as well, and both for ever.
+/// and repeated as well, and both would go on forever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Renewal {
     Due(u64),

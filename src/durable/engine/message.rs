@@ -85,7 +85,7 @@ pub(in crate::durable) enum EngineMessage {
 }
 
 impl EngineMessage {
-    /// Completes what waits for a message that no engine receives any more.
+    /// Completes the operation behind a message that no engine receives any more.
     pub(super) fn refuse(self) {
         match self {
             EngineMessage::Asked(asked) => asked.completer.complete(Err(Error::ShutDown)),
@@ -107,7 +107,8 @@ pub(in crate::durable) enum EngineStep {
     Prune,
     /// Read periodic timers that are due far in the future.
     Survey { after: DueKey, limit: usize },
-    /// Give back what has no open runs with the next renewals, before the store is closed.
+    /// Give back the partitions without open runs with the next renewals, before the store is
+    /// closed.
     Drain,
     /// Renew leases; `until` is the due time up to which changes of others matter.
     Renew { asked: u64, until: i64 },

@@ -103,7 +103,7 @@ pub(super) struct Limits {
     pub(super) max_running: usize,
     pub(super) max_running_bytes: usize,
     pub(super) fires_per_turn: usize,
-    /// Timers may be stored by others, who do not tell.
+    /// Other writers may store timers without a notification.
     pub(super) has_other_writers: bool,
     /// Nothing fires, and the store is not asked for timers or leases.
     pub(super) is_paused: bool,
@@ -268,7 +268,7 @@ impl Engine {
         }
     }
 
-    /// Fires due timers, and requests those that are not loaded yet.
+    /// Fires due timers, and requests due timers that are not loaded yet.
     pub(super) fn poll(&mut self, now: Now, steps: &mut Vec<EngineStep>) {
         let now = self.look(now);
         self.suspects.polled(now.wall);

@@ -2,7 +2,7 @@
 //!
 //! A handler that kills the program would be called first after each restart, and nothing else
 //! would ever fire. So after a program has ended without closing its store, the attempts of the
-//! timers whose time had come are noted before they begin. The first ones, and those that were
+//! timers whose time had come are noted before they begin. The first ones, and timers that were
 //! interrupted before, begin one after the other: if one of them ends the program again, it is
 //! known.
 
@@ -19,7 +19,7 @@ pub(super) struct Suspects {
     /// The time of the first poll, if the whole store is suspect.
     due_until: Option<i64>,
     is_store_suspect: bool,
-    /// The same for partitions and their epochs.
+    /// The time of the first poll for each suspect partition and epoch.
     partitions: BTreeMap<(u32, i64), i64>,
     alone: u32,
 }

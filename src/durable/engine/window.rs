@@ -37,7 +37,7 @@ pub(super) struct Window {
 #[derive(Debug)]
 struct Part {
     lane: Lane,
-    /// All topics of the lane, also those that are paused.
+    /// All topics of the lane, including paused topics.
     topics: TopicSet,
     /// The permits of a limited topic.
     limit: Option<Arc<Permits>>,
@@ -127,7 +127,7 @@ impl Window {
         parts.filter_map(first).min()
     }
 
-    /// Inserts a timer, unless it is behind what is loaded. Replaces an older state of it.
+    /// Inserts a timer, unless it is behind the loaded timers. Replaces an older state of it.
     pub(super) fn insert(&mut self, row: TimerRow) {
         if let Some(part) = self.part_of.get(row.topic) {
             self.parts[*part].lane.insert(row);

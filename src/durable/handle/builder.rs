@@ -23,7 +23,7 @@ use std::{collections::BTreeSet, fmt, ops::RangeInclusive, sync::Arc, time::Dura
 /// When a timer is late, unless set otherwise.
 const LATE_AFTER: Duration = Duration::from_secs(1);
 
-/// The same in a store of several nodes: longer than it takes to replace a node that was lost.
+/// The default in a store of several nodes: longer than the replacement of a lost node takes.
 const LATE_AFTER_WITH_NODES: Duration = Duration::from_secs(15);
 
 /// Settings of [`DurableTimers`]. [`start`](DurableTimersBuilder::start) reports invalid values.
@@ -118,7 +118,7 @@ impl DurableTimersBuilder {
 
     /// Sets approximately how many bytes the timers in memory may take. Three parts share this:
     /// five eighths are for waiting timers, a quarter for new ones that the loop has not taken yet,
-    /// and an eighth for those that are on their way from the store. In each part, one timer has a
+    /// and an eighth for timers that are on their way from the store. In each part, one timer has a
     /// place however large it is.
     pub fn max_loaded_bytes(mut self, bytes: usize) -> Self {
         self.max_loaded_bytes = bytes;
@@ -132,7 +132,7 @@ impl DurableTimersBuilder {
         self
     }
 
-    /// Sets approximately how many bytes the timers may take whose runs are in progress. Counts the
+    /// Sets approximately how many bytes the timers with runs in progress may take. Counts the
     /// payload as JSON, though a handler has the converted value. A single run may always begin.
     pub fn max_running_bytes(mut self, bytes: usize) -> Self {
         self.max_running_bytes = bytes;

@@ -219,7 +219,7 @@ impl<'a> StartTimer<'a> {
     /// |---|---|
     /// | `&rusqlite::Connection`, `&rusqlite::Transaction` (feature `rusqlite-040`) | the program's own, on the file of the store |
     /// | `&mut postgres::Client`, `&mut postgres::Transaction` (feature `postgres-019`) | the program's own, on the database of the store |
-    /// | `&mut StoreTransaction` | the one that ends a timer, see [`Due::done_with`](crate::durable::Due::done_with), or that of [`DurableTimers::transaction`] |
+    /// | `&mut StoreTransaction` | the transaction that ends a timer, see [`Due::done_with`](crate::durable::Due::done_with), or that of [`DurableTimers::transaction`] |
     ///
     /// A connection without a transaction gets one for the start. The crates `rusqlite` and
     /// `postgres` must have the versions that the features name. [`durable`](crate::durable)

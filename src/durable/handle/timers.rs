@@ -94,8 +94,8 @@ impl DurableTimers {
     }
 
     /// Runs work of the program on the store's connection, in a transaction of its own, and commits
-    /// it if the work succeeds. For tables of the program beside the timers: those that
-    /// [`Due::done_with`](crate::durable::Due::done_with) writes.
+    /// it if the work succeeds. For tables of the program beside the timers, such as the tables
+    /// that [`Due::done_with`](crate::durable::Due::done_with) writes.
     ///
     /// The work runs on the thread of the store, and delays its other work. To wait for these
     /// timers there fails with [`Error::WouldDeadlock`].

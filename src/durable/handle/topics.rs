@@ -63,9 +63,9 @@ impl DurableTimers {
         self.set_paused(topic, true)
     }
 
-    /// Lets a paused topic go on. Timers whose time has passed meanwhile fire, or are treated as
-    /// the topic's [`Late`](crate::durable::Late) states. The completion has `false` if the store
-    /// has no such topic, and `true` also if it was not paused.
+    /// Resumes a paused topic. Timers that became due during the pause fire, or are treated as the
+    /// topic's [`Late`](crate::durable::Late) states. The completion has `false` if the store has
+    /// no such topic, and `true` also if it was not paused.
     ///
     /// # Errors
     ///

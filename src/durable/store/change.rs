@@ -60,7 +60,7 @@ impl NewTimer {
 /// one transaction.
 ///
 /// A store answers a change that it does not know with [`Outcome::Refused`]. The fields of a change
-/// stay as they are: what a store must not ignore is a change of its own.
+/// stay as they are: data that a store must not ignore becomes a new kind of change.
 #[non_exhaustive]
 pub enum Change {
     /// Stores a timer. If there is one with the same topic and idempotency key, nothing is stored.

@@ -7,7 +7,7 @@ use std::{fmt, sync::Arc};
 ///
 /// [`StoreError::is_transient`] determines the reaction. After a transient error, starts fail and
 /// the ends of timers are tried again, with pauses of up to 2 s. After any other error, the store
-/// stops: it cannot know what is on disk, and trying again would hide that. In particular, a failed
+/// stops: the state on disk is unknown, and trying again would hide that. In particular, a failed
 /// `fsync` is never repeated, because the kernel may drop the pages that it could not write.
 #[derive(Debug, Clone)]
 #[non_exhaustive]

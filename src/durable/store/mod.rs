@@ -43,7 +43,7 @@ use std::path::Path;
 /// from [`commit`](TimerStore::commit) before the changes survive a power failure.
 pub trait TimerStore: Send {
     /// Sets the topics of the program. Rows and changes refer to them by index. Returns the numbers
-    /// of timers of all topics in the store, also of those that the program does not have.
+    /// of timers of all topics in the store, including topics that the program does not have.
     fn attach(&mut self, topics: &[String]) -> Result<Vec<TopicCounts>, StoreError>;
 
     /// Applies the changes in their order, in one transaction, and returns an outcome for each of

@@ -129,7 +129,7 @@ impl TimerRow {
         size_of::<TimerRow>() + self.data_len()
     }
 
-    /// Returns the length of what a program has given: payload, key and schedule.
+    /// Returns the length of the program's data: payload, key and schedule.
     pub(super) fn data_len(&self) -> usize {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         self.payload.len() + length(&self.idempotency_key) + length(&self.schedule)

@@ -1,4 +1,4 @@
-//! `ServerClock`: what a node knows about the clock of the database.
+//! `ServerClock`: a node's estimate of the clock of the database.
 
 use super::lease::ClockReading;
 use std::time::{Duration, Instant};
@@ -17,8 +17,9 @@ pub(in crate::durable::store) struct ServerClock {
 }
 
 impl ServerClock {
-    /// Takes what the server said between two instants. If an earlier reading agrees with it and
-    /// has a better bound, for example because this request was slow, the bound is kept.
+    /// Takes a reading of the server's clock that was made between two instants. If an earlier
+    /// reading agrees with it and has a better bound, for example because this request was slow,
+    /// the bound is kept.
     pub(in crate::durable::store) fn read(
         last: Option<Self>,
         micros: i64,

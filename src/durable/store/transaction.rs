@@ -32,7 +32,7 @@ impl<'a> StoreTransaction<'a> {
         StoreTransaction { connection }
     }
 
-    /// Runs an effect, for stores. The caller rolls back what it has written if it fails.
+    /// Runs an effect, for stores. The caller rolls back the effect's writes if it fails.
     ///
     /// # Errors
     ///

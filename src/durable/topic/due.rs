@@ -106,8 +106,8 @@ impl<T> Due<T> {
     /// Returns when the run is given up because its topic has a
     /// [time limit](crate::durable::Topic::run_timeout). Its answer has no effect after that.
     ///
-    /// The limit is measured by the monotonic clock. This is the same instant by the wall clock, if
-    /// that is not set meanwhile.
+    /// The limit is measured by the monotonic clock. This is the same instant by the wall clock,
+    /// unless the wall clock is set before that.
     pub fn deadline(&self) -> Option<SystemTime> {
         self.answering.firing.deadline.map(system_time)
     }

@@ -117,8 +117,8 @@ impl Topic {
     ///
     /// A time limit frees the place of a run that is never answered, for other runs and for
     /// [`close`](crate::durable::DurableTimers::close). It does not end the work: a retry may begin
-    /// while the work of the earlier attempt goes on. [`Due::deadline`] tells the work when to give
-    /// up.
+    /// while the work of the earlier attempt goes on. The work finds the time to give up with
+    /// [`Due::deadline`].
     ///
     /// [`DurableMetrics::late_answers`]: crate::durable::DurableMetrics::late_answers
     ///

@@ -164,7 +164,7 @@ impl Lanes {
 }
 
 impl Drop for Lanes {
-    /// Drops the broadcasts in the order of their turns. Their reports complete meanwhile.
+    /// Drops the broadcasts in the order of their turns. Their reports complete during the drop.
     fn drop(&mut self) {
         for group in self.turns.drain(..) {
             drop(self.lanes.remove(&group));

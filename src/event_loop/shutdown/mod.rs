@@ -72,7 +72,8 @@ pub(crate) struct Shutdown {
     window: u64,
     /// Accepted channels that have not been notified yet. Some may have closed by then.
     accepted: CloseWindow<Key>,
-    /// The same for outgoing channels. `None` until no accepted channel of the group is left.
+    /// Outgoing channels that have not been notified yet. `None` until no accepted channel of the
+    /// group is left.
     outgoing: Option<CloseWindow<Key>>,
     /// Accepted channels of this loop that have not ended.
     accepted_left: usize,

@@ -12,8 +12,8 @@ use std::{fmt, time::Duration};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Channels that were open when the shutdown began, and those that were opened during it for
-    /// replies in flight.
+    /// Channels that were open when the shutdown began, and channels opened during it for replies
+    /// in flight.
     pub channels: u64,
     /// Channels that ended [cleanly](crate::channel::CloseCause::Clean), after all their bytes were
     /// sent, on whichever side the close began.
@@ -30,7 +30,7 @@ pub struct ShutdownReport {
     pub connections_refused: u64,
     /// Tasks that ran after the shutdown began. Requests from handles to channels do not count.
     pub tasks_run: u64,
-    /// Tasks that did not run: scheduled ones of the loop, and those that channels dropped because
+    /// Tasks that did not run: scheduled tasks of the loop, and tasks that channels dropped because
     /// they closed. The latter include tasks that waited for work on another thread.
     pub tasks_cancelled: u64,
     /// The duration of the shutdown, on the loop's clock. After a merge, the longest of all loops.

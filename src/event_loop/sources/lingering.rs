@@ -105,7 +105,7 @@ mod tests {
     }
 
     proptest! {
-        /// The model is the list of open sources, and the list of those that linger, oldest first.
+        /// The model is the list of open sources, and the list of lingering sources, oldest first.
         #[test]
         fn lingering_sockets_agree_with_a_model(steps in prop::collection::vec(step(), 0..60)) {
             let mut sources = Sources::new();

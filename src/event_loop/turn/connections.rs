@@ -53,7 +53,7 @@ impl Turn {
                     self.notify_late(key);
                 }
             }
-            // The same error may affect every connection, for example if a factory fails.
+            // This error may affect every connection, for example if a factory fails.
             Err(e) => {
                 let peer = connection.peer;
                 drop(connection);

@@ -88,8 +88,8 @@ impl Turn {
         }
     }
 
-    /// Begins the shutdown of the chosen sources. Ends those that end at once. Returns the open
-    /// channels, and those that are to be notified at once.
+    /// Begins the shutdown of the chosen sources. Ends sources that neither drain nor are notified.
+    /// Returns the open channels, and the channels to notify at once.
     fn begin_with(&mut self, is_chosen: impl Fn(&dyn Source) -> bool) -> (Vec<Key>, Vec<Key>) {
         let (mut channels, mut at_once) = (Vec::new(), Vec::new());
         for key in self.sources.keys() {

@@ -5,8 +5,8 @@
 use crate::{id::ChannelId, sync::LoopPhase};
 use std::{fmt, panic::Location, time::Duration};
 
-/// A loop that has spent more than its watchdog's limit in one turn, and what it was doing at the
-/// time of the report.
+/// A loop that has spent more than its watchdog's limit in one turn, and its activity at the time
+/// of the report.
 ///
 /// `Display` formats the report as a log line, without a trailing newline.
 #[derive(Debug, Clone, PartialEq, Eq)]

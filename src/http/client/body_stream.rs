@@ -2,7 +2,7 @@
 //!
 //! Invariants: the bytes are delivered once, in their order, also if a completion is dropped with
 //! its result. At most [`BodyStream::MAX_BUFFERED`] bytes and one read wait here: the connection is
-//! not read meanwhile. No lock is held while code of the program runs. Any thread may use the
+//! not read while they wait. No lock is held while code of the program runs. Any thread may use the
 //! stream.
 
 use crate::{

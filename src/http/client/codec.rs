@@ -99,7 +99,7 @@ impl ClientCodec {
         }
     }
 
-    /// Decides on what follows the head.
+    /// Determines the decoding after the head.
     fn begin(
         &mut self,
         response: &mut Response,

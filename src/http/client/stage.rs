@@ -177,7 +177,7 @@ impl ClientStage {
         match (self.outstanding.len(), self.has_head) {
             (0, _) => self.since,
             // A long request is progress as well. Parts of a head and informational responses are
-            // not, because a server can send them for ever.
+            // not, because a server can send them forever.
             (_, false) => self.since.max(nanos(ctx.last_written())),
             (_, true) => self.since.max(nanos(ctx.last_read())).max(nanos(ctx.last_written())),
         }
@@ -193,7 +193,7 @@ impl ClientStage {
         !waits_for_program && ctx.expects_input()
     }
 
-    /// Sets the timer, unless it expires before the current limit anyway.
+    /// Sets the timer, unless it already expires before the current limit.
     fn arm(&mut self, ctx: &mut Ctx<'_>) {
         let limit = self.limit();
         let deadline = self.progress(ctx).saturating_add(nanos(limit));

@@ -78,7 +78,7 @@ impl ServerSentEvent {
     /// Returns the event as a part of a response.
     ///
     /// # Errors
-    /// Like [`encode`](ServerSentEvent::encode).
+    /// The errors of [`encode`](ServerSentEvent::encode).
     pub fn into_part(self) -> Result<Part<Response>> {
         Ok(Part::Body(self.encode()?))
     }

@@ -38,7 +38,7 @@ impl HeadFacts {
     /// Looks at a field of a request.
     ///
     /// # Errors
-    /// As [`note`](HeadFacts::note), and for an invalid host or expectation.
+    /// The errors of [`note`](HeadFacts::note), and an error for an invalid host or expectation.
     #[inline]
     pub(super) fn note_in_request(&mut self, name: &[u8], value: &[u8]) -> Result<(), HttpError> {
         match name.len() {
@@ -140,7 +140,7 @@ impl HeadFacts {
         };
     }
 
-    /// Returns what a request says of the connection.
+    /// Returns the request's settings for the connection.
     pub(in crate::http) fn wishes(&self, version: Version) -> Wishes {
         Wishes {
             keep_alive: self.is_keep_alive(version),

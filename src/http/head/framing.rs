@@ -50,7 +50,7 @@ pub(in crate::http) fn response_framing(
 /// body which the response does not have, otherwise `actual`.
 ///
 /// # Errors
-/// As for [`response_framing`].
+/// The errors of [`response_framing`].
 pub(in crate::http) fn announced_framing(
     version: Version,
     status: StatusCode,

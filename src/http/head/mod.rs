@@ -1,4 +1,4 @@
-//! The head of a message: finding its end, parsing it, and what it says of the body.
+//! The head of a message: finding its end, parsing it, and the framing of the body.
 
 mod facts;
 mod framing;

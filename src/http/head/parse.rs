@@ -1,4 +1,4 @@
-//! Parses complete heads and trailers with httparse, and checks what it lets pass.
+//! Parses complete heads and trailers with httparse, and applies checks that httparse lacks.
 
 use super::facts::HeadFacts;
 use crate::http::{

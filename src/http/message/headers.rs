@@ -205,7 +205,7 @@ impl Headers {
         self.all(name).flat_map(list).any(|element| element.eq_ignore_ascii_case(token.as_bytes()))
     }
 
-    /// Returns the elements of the list of this name, joined, without those that are `token`.
+    /// Returns the elements of the list of this name, joined, without elements equal to `token`.
     pub(in crate::http) fn without_token(&self, name: &str, token: &str) -> Vec<u8> {
         let elements = self.all(name).flat_map(list);
         let others = elements.filter(|element| !element.eq_ignore_ascii_case(token.as_bytes()));

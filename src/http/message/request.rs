@@ -89,7 +89,7 @@ impl Request {
         }
     }
 
-    /// Sets what the headers say of the body and of the connection.
+    /// Sets the framing of the body and the connection's persistence from the headers.
     pub(in crate::http) fn announce(&mut self, body: Body, wishes: Wishes) {
         let is_current = self.version == Version::Http11;
         self.keep_alive = wishes.keep_alive;
@@ -269,7 +269,7 @@ impl Request {
         self.headers.contains("upgrade") && self.headers.has_token("connection", "upgrade")
     }
 
-    /// Returns what makes the request invalid, if anything does.
+    /// Returns the reason why the request is invalid, or `None` if it is valid.
     pub(in crate::http) fn invalid(&self) -> Option<String> {
         let (method, target) = (self.method(), self.target());
         if !is_token(method.as_bytes()) {
@@ -311,7 +311,7 @@ fn shortened(text: &str) -> String {
 }
 
 impl PartialEq for Request {
-    /// Compares what the requests say, not which of them a server has read.
+    /// Compares the contents of the requests, not which of them a server has read.
     fn eq(&self, other: &Self) -> bool {
         let Request {
             line,

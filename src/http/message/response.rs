@@ -69,7 +69,7 @@ impl Response {
         Response { version, headers, ..Response::new(status) }
     }
 
-    /// Sets what the headers say of the body and of the connection.
+    /// Sets the framing of the body and the connection's persistence from the headers.
     pub(in crate::http) fn announce(&mut self, body: Body, close: bool, is_head_only: bool) {
         self.body = body;
         self.close = close;

@@ -59,7 +59,7 @@ impl TryFrom<&Headers> for HeaderMap {
 }
 
 impl From<&HeaderMap> for Headers {
-    /// Copies the fields, except for those that describe the body: see [`Body`].
+    /// Copies the fields, except for the fields that describe the body: see [`Body`].
     fn from(map: &HeaderMap) -> Self {
         let describes_body = |name: &HeaderName| *name == CONTENT_LENGTH || *name == TRANSFER_ENCODING;
         let fields = || map.iter().filter(|(name, _)| !describes_body(name));

@@ -30,7 +30,7 @@ pub(super) enum FramedResponse {
     LastChunk(Headers),
 }
 
-/// The header that tells the client how the body ends.
+/// The header that announces the end of the body to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ResponseFraming {
     Length(u64),

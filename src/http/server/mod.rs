@@ -45,15 +45,15 @@ use std::sync::Arc;
 ///   and reads, or ahead of a response whose body is streamed. Other expectations are refused with
 ///   417.
 /// - **Framing**: the response's [`Body`](super::Body) determines `Content-Length` or chunked
-///   encoding. Responses to HEAD and with 204, 205 or 304 have no body, whatever the handler
-///   writes. The response to HEAD of a stream of events is complete at its head.
-///   `Date` and `Connection` are added.
+///   encoding. Responses to HEAD and with 204, 205 or 304 are sent without a body, even if the
+///   handler writes one. The response to HEAD of a stream of events is complete at its head. `Date`
+///   and `Connection` are added.
 /// - **Errors** of the client are answered with 400, 408, 413, 414, 417, 431, 501 or 505, and close
 ///   the channel. The handler's [`error`](crate::Handler::error) is called only if it has seen the
 ///   head of that request. [`error_pages`](HttpServer::error_pages) sets the pages.
 /// - **Failures** of the handler, an `Err` or a panic, are answered with 500 and close the channel,
 ///   unless it has begun to respond. It may answer in its `error` instead. In the middle of a body
-///   the connection is reset, so that the client can tell the response from a complete one.
+///   the connection is reset, so that the client can detect the incomplete response.
 /// - **Other protocols**: after a response of 101, or of 2xx to CONNECT, nothing more is decoded.
 ///   The handler [replaces the pipeline](crate::Context::replace_pipeline), and the bytes behind
 ///   the request go to the next one.

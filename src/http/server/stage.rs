@@ -178,7 +178,7 @@ impl ServerStage {
             self.become_idle(ctx);
             return false;
         }
-        // The next request waits undecoded. A client that goes away is noticed meanwhile.
+        // The next request waits undecoded. A client that goes away is still detected.
         ctx.pause_reading_until_gone();
         true
     }
@@ -221,8 +221,8 @@ impl ServerStage {
 
     // ---- times ----
 
-    /// Sets the timer for the next limit of the current state, unless it expires before that
-    /// anyway.
+    /// Sets the timer for the next limit of the current state, unless it already expires before
+    /// that.
     fn arm(&mut self, ctx: &mut Ctx<'_>) {
         if let Some(deadline) = self.deadline(ctx) {
             self.arm_at(ctx, deadline);

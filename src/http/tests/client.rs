@@ -15,7 +15,7 @@ use std::{cell::RefCell, rc::Rc, time::Duration};
 
 type Received = Rc<RefCell<Vec<String>>>;
 
-/// Records what it reads, with the pieces of a body joined.
+/// Records the messages that it reads, with the pieces of a body joined.
 struct Recorder(Received);
 
 impl Handler for Recorder {
@@ -64,7 +64,7 @@ fn write(channel: &mut EmbeddedChannel<Part<Request>>, part: Part<Request>) -> R
     written.wait()
 }
 
-/// Returns what a client receives that has made requests with these methods.
+/// Returns the responses that a client receives after requests with these methods.
 fn receive(methods: &[&str], input: &[u8]) -> Vec<String> {
     let (mut channel, received) = client(HttpSettings::new());
     for method in methods {

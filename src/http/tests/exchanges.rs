@@ -57,7 +57,7 @@ fn pipelined_requests_wait_undecoded_while_a_response_is_prepared_and_no_limit_f
 fn a_flood_of_pipelined_requests_is_not_read_while_a_response_is_prepared() {
     let mut server = Server::answering(HttpSettings::new(), |_, _| Ok(()), |_, _| Ok(()));
     let flood = GET.repeat(10_000);
-    // More than one read: the embedded transport keeps what the channel does not read.
+    // More than one read: the embedded transport keeps the bytes that the channel does not read.
     let _ = server.channel.write_inbound(flood.as_bytes());
     assert_eq!(server.take(), ["GET /", "end"]);
     let _ = server.channel.write_inbound(flood.as_bytes());

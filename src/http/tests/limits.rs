@@ -121,7 +121,7 @@ fn a_body_that_arrives_too_slowly_is_answered_with_408() {
     assert!(server.take().last().unwrap().contains("too slowly"));
 }
 
-/// Joins what a handler has received with the response.
+/// Joins the handler's input with the response.
 fn result(server: &mut Server, received: &Received) -> (Vec<String>, String, bool) {
     let output = server.output();
     (received.take(), output, server.channel.is_open())

@@ -31,7 +31,7 @@ fn misbehave(_: usize, _: usize, target: &str) -> Answer {
     let body = ok(target);
     match target.split('/').nth(1).unwrap_or_default() {
         "slow" => {
-            // A few turns of other threads: the caller may give up meanwhile.
+            // A few turns of other threads, in which the caller may give up.
             (0..200).for_each(|_| thread::yield_now());
             Answer::Bytes(body)
         }

@@ -60,7 +60,7 @@ impl Handler for Site {
     }
 }
 
-/// A server and what its handler has read.
+/// A server and the messages that its handler has read.
 pub(super) struct Server {
     pub(super) channel: EmbeddedChannel<Part<Response>>,
     pub(super) received: Received,

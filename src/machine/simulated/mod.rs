@@ -66,7 +66,7 @@ thread_local! {
     static CURRENT: RefCell<Option<Machine>> = const { RefCell::new(None) };
 }
 
-/// The world and what its threads share.
+/// The world and the state that its threads share.
 pub(crate) struct Shared {
     world: Mutex<World>,
     pub(crate) turns: turns::Turns,

@@ -97,9 +97,9 @@ pub trait Handler: Sized + 'static {
     ///   ([`Channel::is_writable`](crate::Channel::is_writable) returned `false`), also if the
     ///   message that caused it was refused.
     ///
-    /// So a stream may be continued here, whoever wrote its first part. A pause by queued messages
-    /// that no handle has seen causes no call if the loop encodes them before the next callback of
-    /// the channel.
+    /// So a stream may be continued here, even if another caller wrote its first part. A pause by
+    /// queued messages that no handle has seen causes no call if the loop encodes them before the
+    /// next callback of the channel.
     ///
     /// # Errors
     /// Go to [`error`](Handler::error).
@@ -178,8 +178,8 @@ pub trait Handler: Sized + 'static {
     /// Called when a callback of this handler, a decoder or the connection has failed.
     ///
     /// Messages written here are flushed before the channel closes, unless the connection is
-    /// broken. That holds whatever this returns, and after a panic too. Use this to tell the peer
-    /// the reason.
+    /// broken. That holds for every result, and after a panic too. Use this to send the reason to
+    /// the peer.
     ///
     /// By default logs the error and closes the channel. The level is `info` for protocol errors,
     /// `debug` for broken connections and `warn` for all others. Each loop logs at most 10 lines of

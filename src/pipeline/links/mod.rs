@@ -11,7 +11,7 @@
 //! deliver queued messages before they decode more input; `DecodePass` has the limits.
 //!
 //! A stage is identified by its position, which is a constant of its type. Tasks of stages carry
-//! the position, so two stages of the same type are told apart.
+//! the position, which distinguishes two stages of the same type.
 
 mod assembled;
 mod framed;

@@ -31,7 +31,7 @@ impl<S: Stage> StageContext<'_, S> {
     /// Writes a message towards the socket, through the links before this stage.
     ///
     /// # Errors
-    /// As [`Context::write`](crate::Context::write).
+    /// The errors of [`Context::write`](crate::Context::write).
     #[inline]
     pub fn write(&mut self, message: S::WriteOut) -> Result {
         self.before.push(self.state, self.services, message)

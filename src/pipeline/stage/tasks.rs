@@ -101,12 +101,12 @@ impl<S: Stage> StageContext<'_, S> {
     /// Runs `work`, which may block, on the group's [`WorkerPool`](crate::worker_pool::WorkerPool).
     /// Then runs `then` on this loop, with this stage and the result of the work.
     ///
-    /// As [`Context::offload`](crate::Context::offload), with the stage in place of the handler.
-    /// [`Stage`] has an example.
+    /// Works like [`Context::offload`](crate::Context::offload), with the stage in place of the
+    /// handler. [`Stage`] has an example.
     ///
     /// # Errors
-    /// As [`Context::offload`](crate::Context::offload): the work is handed back, and `then` is
-    /// dropped.
+    /// The errors of [`Context::offload`](crate::Context::offload): the work is handed back, and
+    /// `then` is dropped.
     pub fn offload<T, W>(
         &mut self,
         work: W,

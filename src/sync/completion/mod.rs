@@ -201,7 +201,7 @@ impl<T> CompletionShared<T> {
         true
     }
 
-    /// Delivers the first result, and returns what the producer wants of a cancel. `None` if there
+    /// Delivers the first result, and returns the producer's callback for a cancel. `None` if there
     /// was a result before.
     fn finish(&self, result: Result<T>) -> Option<Option<OnCancel>> {
         let mut state = self.lock();

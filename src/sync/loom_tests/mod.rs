@@ -93,7 +93,7 @@ impl Shared {
         wakes
     }
 
-    /// Submits with a waker whose writes fail. Returns whether a write was attempted.
+    /// Submits with a waker that fails every write. Returns whether a write was attempted.
     fn submit_with_broken_waker(&self, entry: u32, when: u64) -> bool {
         self.mailbox.put(entry).expect("there is space");
         let asleep = self.wake_up.must_wake(when);

@@ -1,9 +1,9 @@
 //! Producers against the loop. A lost notification shows as a producer that waits forever.
 //!
 //! The models run the gauge that ships, with its slack, with pauses by weight and by messages of
-//! unknown size, and with reservations that are given back. [`Output`] repeats what the loop and
-//! the handles do around it (`channel::core::outbound::writability`, `channel::handle`). If that
-//! code changes, change it here too.
+//! unknown size, and with reservations that are given back. [`Output`] repeats the steps of the
+//! loop and the handles around it (`channel::core::outbound::writability`, `channel::handle`). If
+//! that code changes, change it here too.
 //!
 //! Left out: messages that are sent partly, marks that a loop without memory lowers, the permits of
 //! handles, and the end of the output, which fails all waiters.
@@ -179,7 +179,7 @@ fn small_messages_and_one_of_unknown_size_leave_no_pause() {
     );
 }
 
-/// The reservation of a refused message is all that made another producer wait.
+/// Another producer waits only because of the reservation of a refused message.
 #[test]
 fn a_producer_that_saw_the_pause_of_a_refused_message_is_notified() {
     let refused = |output: &Output| {

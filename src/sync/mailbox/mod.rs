@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - Entries of one thread are taken in the order in which that thread put them in.
-//! - At most `limit` entries wait, plus those that must not be lost ([`Mailbox::put_always`]).
+//! - At most `limit` entries wait, plus entries that must not be lost ([`Mailbox::put_always`]).
 //! - A closed mailbox refuses entries and hands them back. Entries accepted before the close can
 //!   still be taken.
 //!

@@ -1,7 +1,7 @@
 //! A closure sent to a loop, stored in place if it is small. Entries of the queue hold this instead
 //! of a box.
 //!
-//! Allocating a box on one thread and freeing it on another costs more than the rest of a
+//! Allocating a box on one thread and freeing it on another costs more than the other steps of a
 //! submission. A closure of more than [`WORDS`] words, or with an alignment above a word's, is
 //! boxed, and the cell holds the box.
 //!

@@ -113,8 +113,8 @@ impl Exploration {
         self
     }
 
-    /// Sets whether each seed runs a second time, to find what is not reproducible. The default is
-    /// `true`.
+    /// Sets whether each seed runs a second time, to detect runs that are not reproducible. The
+    /// default is `true`.
     pub fn run_twice(mut self, runs_twice: bool) -> Self {
         self.runs_twice = runs_twice;
         self

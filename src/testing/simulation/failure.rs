@@ -8,7 +8,7 @@ use std::{fmt, time::Duration};
 const SHOWN_FAULTS: usize = 20;
 const SHOWN_EVENTS: usize = 10;
 
-/// A failed run of a simulation: what was violated, when, and which faults had happened.
+/// A failed run of a simulation: the violated check, the time, and the faults that had happened.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Failure {

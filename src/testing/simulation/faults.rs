@@ -2,7 +2,7 @@
 
 use crate::machine::simulated::{self, Fault};
 
-/// Which faults happen in a [`Simulation`](super::Simulation), and how often.
+/// The faults that happen in a [`Simulation`](super::Simulation), and their frequencies.
 ///
 /// | name | fault |
 /// |---|---|

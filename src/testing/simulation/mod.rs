@@ -196,8 +196,8 @@ impl Simulation {
         program::spawn(&self.shared, node.0, Arc::new(main), None);
     }
 
-    /// Adds a check that is called after each turn of a loop and each run of a thread. It looks at
-    /// what the programs have recorded, for example in a [`Journal`]. `Err` ends the run with a
+    /// Adds a check that is called after each turn of a loop and each run of a thread. It examines
+    /// the records of the programs, for example in a [`Journal`]. `Err` ends the run with a
     /// [`Failure`].
     pub fn check(&mut self, name: &str, check: impl FnMut() -> Result<(), String> + 'static) {
         self.checks.push((name.to_owned(), Box::new(check)));

@@ -191,8 +191,8 @@ impl HashedWheelTimer {
     /// Stops the timer permanently and returns the timeouts that were pending.
     ///
     /// The timer's thread cancels these timeouts: it drops their tasks and runs their hooks. The
-    /// returned handles have no tasks, unlike those of Netty. To run or save what was not
-    /// processed, use [`new_timeout_with_hook`](Self::new_timeout_with_hook):
+    /// returned handles have no tasks, unlike those of Netty. To run or save the unprocessed tasks,
+    /// use [`new_timeout_with_hook`](Self::new_timeout_with_hook):
     ///
     /// ```
     /// use netwheel::timer::HashedWheelTimer;

@@ -21,7 +21,7 @@ pub(super) fn buffered_client(config: impl Into<Arc<ClientConfig>>) -> ClientCon
     ClientConnection::new(config.into(), name).expect("a client")
 }
 
-/// Takes what the client sends.
+/// Takes the client's output.
 pub(super) fn sent(client: &mut ClientConnection) -> Vec<u8> {
     let mut bytes = Vec::new();
     while client.wants_write() {

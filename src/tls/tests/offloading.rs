@@ -9,7 +9,7 @@ use crate::{tls::info::TlsVersion, worker_pool::WorkerPool};
 fn shake_hands_by(workers: &WorkerPool, client: &mut End, server: &mut End, segment: usize) -> usize {
     let mut steps = 0;
     while !client.output.is_empty() || !server.output.is_empty() || server.is_with_worker() {
-        // Input that comes meanwhile is kept, as a channel keeps it.
+        // Input that arrives during the work is kept, as a channel keeps it.
         transfer(client, server, segment).expect("a flight of the client");
         if server.is_with_worker() {
             assert!(!server.is_established() && server.output.is_empty());

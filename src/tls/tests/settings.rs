@@ -32,7 +32,7 @@ use std::{
     },
 };
 
-/// Answers each line with it and what the server knows of the connection.
+/// Answers each line with it and the server's view of the connection.
 fn serve(group: &EventLoopGroup, tls: TlsServer) -> Server<SocketAddr> {
     ServerBootstrap::new(group)
         .tls(tls)
@@ -151,7 +151,7 @@ fn client_certificates_are_verified_and_shown_to_the_factory() {
         let without = connect(&group, to, &client_for("localhost", &roots)).unwrap();
         if required {
             // A client of TLS 1.3 is established before the server has seen its certificate, and
-            // is told afterwards.
+            // receives the alert afterwards.
             without.channel.closed().wait().unwrap();
         } else {
             assert_eq!(without.ask("hi"), "hi localhost 0");
@@ -263,7 +263,7 @@ fn certificates_are_replaced_and_reloaded_while_open_connections_go_on() {
     fs::remove_dir_all(&directory).unwrap();
 }
 
-/// S-19: reading files takes time, and other threads change certificates meanwhile.
+/// S-19: reading files takes time, and other threads change certificates during the read.
 #[test]
 #[cfg(unix)]
 fn a_change_while_the_files_are_read_again_is_not_lost() {

@@ -129,7 +129,7 @@ fn upgrade_by_name(name: &str, target: &str, proxied: bool) -> Vec<String> {
     seen
 }
 
-/// S-22: the name that was passed to `connect` is the one that the certificate must have.
+/// S-22: the certificate must have the name that was passed to `connect`.
 #[test]
 fn an_upgrade_checks_the_certificate_for_the_host_that_was_connected_to() {
     for proxied in [false, true] {

@@ -15,8 +15,8 @@ use std::{
 ///
 /// Available on Unix only.
 ///
-/// Permissions of a socket file and of its directories determine who may connect. An abstract name
-/// has no file and no permissions: every process in the same network namespace may connect.
+/// Permissions of a socket file and of its directories control access. An abstract name has no file
+/// and no permissions: every process in the same network namespace may connect.
 ///
 /// ```
 /// # use netwheel::{net::UnixAddress, codec::RawBytes, prelude::*};

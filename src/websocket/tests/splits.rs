@@ -27,7 +27,7 @@ fn stream(masked: bool) -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(any_frame(masked), 0..8).prop_map(|frames| frames.concat())
 }
 
-/// Returns what is decoded, with the number of bytes after which the error is known.
+/// Returns the decoded messages, with the number of bytes after which the error is known.
 fn reference(codec: WebSocketCodec, bytes: &[u8]) -> Decoded {
     let each: Vec<usize> = (1..bytes.len()).collect();
     Decoded::of(codec, bytes, &each).0

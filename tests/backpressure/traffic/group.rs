@@ -86,7 +86,7 @@ fn h_06_a_channel_that_leaves_the_group_releases_its_reservation() {
     assert_eq!(channels[1].next_timer(), Some(ms(50)), "as without reservations");
 }
 
-/// H-06: reading is shared as well. A channel that has read everything releases the rest of its
+/// H-06: reading is shared as well. A channel that has read everything releases its remaining
 /// reservation.
 #[test]
 fn h_06_reading_is_shared_too() {

@@ -138,7 +138,7 @@ fn scenario(name: &str) -> (Setup, bool, Act) {
     }
 }
 
-/// Returns what the peer has got.
+/// Returns the peer's input.
 fn sent(mut output: &[u8]) -> Vec<&'static str> {
     let mut sent = Vec::new();
     while !output.is_empty() {

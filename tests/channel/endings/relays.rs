@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-/// Returns what a peer sees at the end of its stream.
+/// Returns the end of a peer's stream.
 fn sees(peer: &mut TcpStream) -> &'static str {
     match peer.read_to_end(&mut Vec::new()) {
         Ok(_) => "end",
@@ -25,8 +25,8 @@ fn sees(peer: &mut TcpStream) -> &'static str {
     }
 }
 
-/// Returns what the peer of the other side sees, and how the first channel of the relay ends. The
-/// row is about the side of the peer at the `front`, or about that at the back.
+/// Returns the end of the stream at the peer of the other side, and how the first channel of the
+/// relay ends. The row is about the side of the peer at the `front`, or at the back.
 fn play(row: &str, front: bool) -> (&'static str, &'static str) {
     let (group, clock) = manual_group();
     let options = ChannelOptions::new().half_close(row.ends_with("with `half_close`"));

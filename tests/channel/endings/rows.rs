@@ -23,12 +23,12 @@ pub(super) fn entries(cell: &'static str) -> Vec<&'static str> {
     cell.split(", ").map(|entry| entry.trim_matches('`')).filter(|entry| *entry != "—").collect()
 }
 
-/// Compares what has happened with the rows of a table.
+/// Compares the observed events with the rows of a table.
 #[derive(Default)]
 pub(super) struct Check(Vec<String>);
 
 impl Check {
-    /// Compares a row: each pair is what has happened, and the cell.
+    /// Compares a row: each pair is the observed events, and the cell.
     pub(super) fn row(&mut self, name: &str, pairs: &[(&[&str], &'static str)]) {
         for (happened, cell) in pairs {
             if *happened != entries(cell) {

@@ -53,7 +53,7 @@ impl Handler for Member {
     }
 }
 
-/// Returns the events in order, and what the peers see.
+/// Returns the events in order, and the ends of the peers' streams.
 fn play(row: &str) -> (Vec<String>, Vec<&'static str>) {
     let (accepts, [accepted_stays, outgoing_stays]) = match row {
         "the handlers close in `shutdown`" => (true, [false, false]),

@@ -138,7 +138,7 @@ fn tasks_end_when_the_loop_shuts_down() {
     assert!(client.schedule_periodic(HOUR, |_| Ok(())).is_err());
 }
 
-/// A handler that needs 20 ms for a reply when the shutdown begins, and ticks meanwhile.
+/// A handler that needs 20 ms for a reply when the shutdown begins, and ticks until then.
 struct Replying {
     ticks: Arc<AtomicUsize>,
     at_shutdown: Arc<AtomicUsize>,

@@ -138,7 +138,7 @@ impl Model {
         self.tasks.iter().filter_map(due).min()
     }
 
-    /// Runs what is due: exact tasks before coarse ones.
+    /// Runs the due tasks: exact tasks before coarse ones.
     fn run(&mut self) {
         loop {
             let due = |(n, task): (usize, &Task)| match task.state {
@@ -430,7 +430,7 @@ fn step(model: &mut Model, real: &mut Real, random: &mut Random) -> String {
     }
 }
 
-/// Compares what the handles tell about their tasks.
+/// Compares the state of the tasks in their handles.
 fn check_handles(model: &Model, real: &Real, story: &[String]) {
     for (n, handle) in real.handles.lock().unwrap().iter().enumerate() {
         let Some(Handle::Task(task)) = handle else { continue };

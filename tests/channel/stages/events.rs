@@ -1,4 +1,4 @@
-//! Which events a stage receives, and in which order.
+//! The events that a stage receives, and their order.
 
 use super::Probe;
 use crate::support::{channels::embedded_pipeline, journal::Log, recorder::named};

@@ -61,7 +61,7 @@ type Handle = Arc<OnceLock<DurableTimers>>;
 
 pub(super) fn say(line: std::fmt::Arguments<'_>) {
     let line = format!("@{line}\n");
-    // A child without a parent would work for ever.
+    // A child without a parent would work forever.
     if std::io::stdout().write_all(line.as_bytes()).is_err() {
         std::process::exit(1);
     }

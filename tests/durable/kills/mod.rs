@@ -1,8 +1,8 @@
 //! Timers survive kills: at random moments, and at each system call.
 //!
-//! A child process works with a store and says on its standard output what it was told and what its
-//! handlers did. It is killed, started again on the same store, and at the end left alone until
-//! nothing is pending. The oracle then checks everything that was said.
+//! A child process works with a store and reports the store's answers and its handlers' actions on
+//! its standard output. It is killed, started again on the same store, and at the end left alone
+//! until nothing is pending. The oracle then checks everything that was said.
 //!
 //! `KILLS=10000 cargo test --release --features rusqlite-040 --test durable kills -- --nocapture`
 //! makes more kills than the gate does, and prints a table.
@@ -77,7 +77,7 @@ fn start(file: &File, mode: &str, seed: u64, wrapper: &[String]) -> Child {
     child.unwrap()
 }
 
-/// Reads what a child says, and kills it after `lines` lines. Returns whether it was killed.
+/// Reads the output of a child, and kills it after `lines` lines. Returns whether it was killed.
 fn listen(child: Child, oracle: &mut Oracle, lines: usize) -> bool {
     listen_and(child, oracle, lines, |_| true)
 }

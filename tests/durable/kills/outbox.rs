@@ -60,7 +60,7 @@ pub(super) fn main(mode: &str) {
         say(number);
         let order = database.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
         place(&timers, &order, number).unwrap();
-        // Some transactions are undone, and one that nobody ends is, too.
+        // Some transactions are undone, and so is one that is never ended.
         if number % 5 == 0 { order.rollback() } else { order.commit() }.unwrap();
     }
     while mode != ENDLESS && timers.counts().wait().unwrap()[0].pending > 0 {}

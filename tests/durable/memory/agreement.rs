@@ -206,7 +206,7 @@ impl World {
         })
     }
 
-    /// Reads everything, and checks that the stores agree. Remembers what was read.
+    /// Reads everything, and checks that the stores agree. Remembers the result.
     fn compare(&mut self, stores: &mut [Box<dyn TimerStore>], what: &str) {
         let read = |store: &mut Box<dyn TimerStore>| {
             let listed = store.list(&TimerFilter::new().limit(TimerFilter::MAX_LIMIT)).unwrap();

@@ -1,4 +1,4 @@
-//! Crashes of a database: what its nodes load again.
+//! Crashes of a database: the timers that its nodes load again.
 
 use super::{NOW, dues, timer};
 use netwheel::durable::{
@@ -33,8 +33,8 @@ fn found(store: &mut MemoryStore) -> Vec<i64> {
     store.changed_by_others(i64::MAX, usize::MAX).unwrap().rows.iter().map(|row| row.key.due).collect()
 }
 
-/// As after a failover to a standby that lacks the last transactions: changes of others do not show
-/// what is lost, because nobody has made such a change.
+/// Models a failover to a standby that lacks the last transactions. Changes of other nodes do not
+/// show the loss, because no node has made such a change.
 #[test]
 fn what_a_crash_has_lost_is_found_by_loading_again() {
     let database = MemoryDatabase::new().partitions(8);
@@ -64,7 +64,7 @@ fn what_a_crash_has_lost_is_found_by_loading_again() {
     assert_eq!(found(&mut owner), [7]);
 }
 
-/// Takeovers that are lost leave the partitions to whoever takes them over next.
+/// Takeovers that are lost leave the partitions to the next node that takes them over.
 #[test]
 fn a_lost_takeover_ends_the_lease_of_its_node() {
     let database = MemoryDatabase::new().partitions(8);

@@ -1,4 +1,4 @@
-//! The disk: its lock, its faults, and what a crash leaves.
+//! The disk: its lock, its faults, and its state after a crash.
 
 use super::{NOW, dues, load, open, start, timer};
 use netwheel::durable::{

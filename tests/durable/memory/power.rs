@@ -35,7 +35,7 @@ struct Ran {
 
 type Runs = Arc<Mutex<Vec<Ran>>>;
 
-/// What the program was told.
+/// The answers that the program received.
 #[derive(Default)]
 struct Told {
     /// Timers that run at least once.
@@ -164,7 +164,7 @@ impl World {
         }
     }
 
-    /// Lets the loop and the store's thread do what they have to do.
+    /// Lets the loop and the store's thread finish their pending work.
     fn settle(&self) {
         let (group, timers) = self.program.as_ref().unwrap();
         settle(group.next());

@@ -82,7 +82,7 @@ fn a_restart_makes_nodes_load_again(nodes: &Nodes, restart: impl FnOnce()) {
     assert_eq!((&again.partitions, again.needs_reload), (&lease.partitions, true));
     let loaded: Vec<_> = load(&mut *owner).iter().map(|row| row.key).collect();
     assert_eq!(loaded, [row.key, by_other.key]);
-    // The claim of before counts: nobody has taken over.
+    // The earlier claim counts: no other node has taken over.
     assert!(matches!(commit(&mut *owner, super::stores::end(row.held())), Outcome::Done(None)));
     assert!(!renewed(&mut *owner).needs_reload, "once");
 }

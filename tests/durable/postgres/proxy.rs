@@ -100,7 +100,7 @@ impl Proxy {
         self.shared.0.lock().unwrap().is_blocked = true;
     }
 
-    /// Passes bytes on again, including those that have waited.
+    /// Passes bytes on again, including the waiting ones.
     pub(crate) fn open(&self) {
         self.shared.0.lock().unwrap().is_blocked = false;
         self.shared.1.notify_all();

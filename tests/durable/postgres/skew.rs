@@ -22,7 +22,7 @@ const HOUR_MILLIS: i64 = 3_600_000;
 /// The instant of a handler, and the due time.
 type Fired = (SystemTime, SystemTime);
 
-/// Returns a node whose runs send the instant of their handler, and their due time.
+/// Returns a node that sends the instant of each handler call, and the due time.
 fn node(schema: &str, clock: WrongClock) -> Option<(EventLoopGroup, DurableTimers, Receiver<Fired>)> {
     let store = server()?.builder(schema).open().unwrap();
     let (group, _) = single(EventLoopGroup::builder().clock(clock).wheel_tick(ms(1)));

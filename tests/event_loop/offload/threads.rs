@@ -83,7 +83,7 @@ fn workers_may_run_on_all_cores_although_the_loop_is_pinned_to_one() {
     end(&group);
 }
 
-/// The lowest priority may be set by every process, whatever its own one is.
+/// Every process may set the lowest priority, regardless of its own priority.
 #[cfg(target_os = "linux")]
 #[test]
 fn threads_have_the_niceness_of_the_settings_and_other_threads_keep_theirs() {

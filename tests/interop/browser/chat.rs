@@ -174,7 +174,8 @@ fn reminders_are_set_listed_shown_and_cancelled_with_commands() {
     wait_for("^You have no reminders.$");
     browser.type_keys(&format!("/remind 1ms 2 cups of tea{ENTER}"));
     wait_for("^Reminder: 2 cups of tea$");
-    // A mistake is explained, and stays in the field. The server explains what the page accepts.
+    // A mistake is explained, and stays in the field. The server explains the input that the page
+    // accepts.
     browser.type_keys(&format!("/remind tea{ENTER}"));
     wait_for("^.remind 10m text sets a reminder");
     assert_eq!(text_of(&browser, "document.getElementById('text').value"), "/remind tea");

@@ -23,7 +23,7 @@ use Connection::{Ended, Kept};
 enum Time {
     /// The server gives it an end.
     Plenty,
-    /// The server would keep it for ever.
+    /// The server would keep it forever.
     Limited,
 }
 use Time::{Limited, Plenty};

@@ -28,7 +28,7 @@ pub(super) enum Traffic {
 pub(super) struct Ledger {
     /// What each life owned after its last renewal.
     owned: BTreeMap<u64, BTreeMap<u32, i64>>,
-    /// The highest epoch of each partition that a node was told.
+    /// The highest epoch of each partition that a node received.
     epochs: BTreeMap<u32, i64>,
     /// Changes that were asked for when their node did not own the run any more.
     stale: BTreeSet<Claim>,
@@ -78,7 +78,7 @@ impl Ledger {
         self.epochs.get(&claim.partition).is_some_and(|highest| claim.epoch < *highest)
     }
 
-    /// Returns whether the node was told that it does not own the partition any more.
+    /// Returns whether the node was notified that it does not own the partition any more.
     fn is_given_back(&self, claim: &Claim) -> bool {
         self.owned.get(&claim.life).is_some_and(|owned| owned.get(&claim.partition) != Some(&claim.epoch))
     }
@@ -88,13 +88,13 @@ impl Ledger {
         self.claims.remove(&(run.life, run.id))
     }
 
-    /// Returns whether the store has told the life of a run that the run has ended.
+    /// Returns whether the store has reported the end of a run to the life that started it.
     pub(super) fn has_ended(&self, run: &Run) -> bool {
         self.ends.contains(&(run.life, run.id))
     }
 
     /// Returns whether a timer that runs at most once has to run: no node has asked for its end, or
-    /// one that is alive was told that the end is stored.
+    /// the store has confirmed the end to a node that is alive.
     pub(super) fn must_run(&self, id: Id, alive: &BTreeSet<u64>) -> bool {
         !self.ends_asked.contains(&id) || alive.iter().any(|life| self.ends.contains(&(*life, id)))
     }

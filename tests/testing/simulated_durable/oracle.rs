@@ -151,7 +151,7 @@ impl Oracle {
 
     /// Returns the epoch under which a run fires.
     ///
-    /// A run that runs at most once fires also if its node has lost the lease meanwhile, because
+    /// A run that runs at most once fires even if its node has lost the lease since then, because
     /// its end is stored.
     fn epoch(&mut self, kind: Kind, run: &Run) -> Result<i64, String> {
         if kind == Kind::Once {
@@ -174,7 +174,8 @@ impl Oracle {
 
     fn ran(&mut self, kind: Kind, number: Number, run: Run) -> Result<(), String> {
         let told = format!("{kind:?} {number} {run:?}");
-        // The store has ended an at-most-once run before, and the clock may be set back meanwhile.
+        // The store has ended an at-most-once run before, and the clock may have been set back
+        // since then.
         if run.now < run.scheduled && kind != Kind::Once && !self.may_be_early {
             return Err(format!("early: {told}"));
         }

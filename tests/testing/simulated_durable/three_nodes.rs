@@ -31,7 +31,8 @@ fn database(simulation: &mut Simulation) -> MemoryDatabase {
 fn three_nodes(simulation: &mut Simulation, may_be_early: bool, totals: &Totals) -> Result<(), Failure> {
     let database = database(simulation);
     if simulation.seed().is_multiple_of(2) {
-        // A claim is on its way for so long that a node may stall meanwhile, and lose its lease.
+        // A claim is on its way for so long that a node may stall and lose its lease before it
+        // arrives.
         simulation.network(Network::wide());
     }
     three_nodes_on(&database, simulation, may_be_early, totals)

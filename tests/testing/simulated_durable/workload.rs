@@ -128,7 +128,7 @@ fn topic(scene: &Scene, kind: Kind, event_loop: EventLoop, life: u64) -> Topic {
         }
         if matches!(kind, Kind::Plain | Kind::Effect | Kind::Retry) {
             // A cancel waits for the end of the run, and then finds nothing. It may find a timer
-            // that another node has moved meanwhile, whose run has no end then.
+            // that another node has moved since then. Such a run does not end.
             let events = scene.events.clone();
             timers.cancel(id).on_complete(move |found| {
                 let is_ended = matches!(found, Ok(false));

@@ -256,7 +256,7 @@ fn visit(play: &Play, group: &EventLoopGroup, is_proxy: bool, draw: &mut Draw) -
         return None;
     };
     if is_silent {
-        // It has announced nothing, so the server must not wait for it for ever.
+        // It has announced nothing, so the server must not wait for it forever.
         let has_closed = channel.closed().wait_timeout(PATIENCE).is_ok();
         play.must(has_closed || !play.is_strict(), || "a silent proxy stays connected".to_owned());
         sometimes("a silent proxy was closed");

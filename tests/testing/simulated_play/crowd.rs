@@ -30,7 +30,7 @@ struct Crowd {
     play: Play,
     rooms: Arc<[ChannelGroup<Bytes>]>,
     seats: Arc<Mutex<Vec<HandlerRef<Seat>>>>,
-    /// Broadcasts that were written to members, and those that have arrived.
+    /// Broadcasts that were written to members, and broadcasts that have arrived.
     written: Arc<AtomicUsize>,
     arrived: Arc<AtomicUsize>,
     open_reports: Arc<AtomicUsize>,

@@ -87,7 +87,7 @@ impl Play {
         }
         simulation.run_for(time)?;
         simulation.heal();
-        // Programs bind again what the last fault has ended.
+        // Programs bind the listeners again that the last fault has ended.
         simulation.run_for(SECOND)?;
         self.0.is_calm.store(true, SeqCst);
         Ok(())

@@ -38,7 +38,7 @@ pub(super) fn play(simulation: &mut Simulation, is_strict: bool) -> Result<(), F
     play.end(simulation, server, &nodes)
 }
 
-/// Echoes lines, and replaces the polls of its loops meanwhile.
+/// Echoes lines, and replaces the polls of its loops at the same time.
 fn serve(play: &Play) -> Result {
     let mut draw = Draw::new();
     let group = settings::group(&mut draw).build()?;

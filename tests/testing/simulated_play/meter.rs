@@ -26,7 +26,7 @@ pub(super) fn limits(read: Limit, write: Limit) -> TrafficLimits {
 
 /// The bytes of one direction, and how many may have moved.
 ///
-/// It counts what was moved between two samples, so a sample may be late but not early.
+/// It counts the bytes moved between two samples, so a sample may be late but not early.
 pub(super) struct Meter {
     /// The greatest rate and burst so far.
     limit: Limit,

@@ -160,8 +160,8 @@ impl Player {
         self.rooms.enter(&end, &ctx.channel());
     }
 
-    /// Writes the last plain message, and starts a filter. Reading stops meanwhile: the filters
-    /// read for themselves.
+    /// Writes the last plain message, and starts a filter. Reading stops during the handshake: the
+    /// filters read for themselves.
     fn upgrade(&mut self, ctx: &mut Context<'_, Self>, last: Kind) {
         let Some(end) = self.end.clone() else { return };
         let link = end.link;

@@ -1,4 +1,5 @@
-//! Pools of the play `clients`: each channel has one user, and the hooks decide who gets which.
+//! Pools of the play `clients`: each channel has one user, and the hooks choose the channel for
+//! each user.
 
 use super::{
     clients::bootstrap,

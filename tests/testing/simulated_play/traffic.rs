@@ -55,7 +55,7 @@ struct Group {
     written: Arc<AtomicU64>,
 }
 
-/// Sends back what it reads, within limits.
+/// Sends its input back, within limits.
 struct Echo {
     play: Play,
     group: Option<Group>,
@@ -67,7 +67,7 @@ struct Echo {
 }
 
 impl Echo {
-    /// Counts what the channel has moved since the last sample.
+    /// Counts the bytes that the channel has moved since the last sample.
     fn sample(&mut self, ctx: &Context<'_, Self>) {
         let (stats, at) = (ctx.stats(), now());
         self.own.moved(stats.bytes_read, stats.bytes_written, at);

@@ -1,7 +1,7 @@
 //! Whether a channel reads: the demand of the pipeline and of the filters.
 //!
-//! Auto-read and requested reads decide what the pipeline gets. Filters read for themselves until
-//! they are established, whatever the pipeline wants.
+//! Auto-read and requested reads control delivery to the pipeline. Filters read for themselves
+//! until they are established, regardless of the pipeline's demand.
 
 use super::super::{ChannelState, ReadDemand, services::LoopServices};
 use crate::channel::{Pending, Readiness, shaping::Direction};
@@ -25,8 +25,8 @@ impl ChannelState {
         self.status.may_read() || self.filters_read()
     }
 
-    /// Returns whether filters read for themselves, whatever the pipeline wants. A channel that
-    /// closes completes a handshake for which messages wait.
+    /// Returns whether filters read for themselves, regardless of the pipeline's demand. A channel
+    /// that closes completes a handshake for which messages wait.
     #[inline]
     pub(crate) fn filters_read(&self) -> bool {
         self.extras.are_used() && self.filters_read_now()

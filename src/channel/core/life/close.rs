@@ -1,4 +1,4 @@
-//! Requests to close a channel or to end its output, and what the driver does about them.
+//! Requests to close a channel or to end its output, and the driver's actions for them.
 
 use super::super::{ChannelCore, ChannelState, services::LoopServices, status::CloseMode};
 use crate::{

@@ -5,7 +5,7 @@
 //! (STARTTLS) takes over at the end of the turn: until then nothing is read or delivered.
 //!
 //! Invariants: nothing of the program is called before the filters are established. After a failure
-//! nothing is opened or sealed; what the filters have sent (an alert) is still written.
+//! nothing is opened or sealed; pending output of the filters (an alert) is still written.
 
 use super::super::{
     ChannelCore, ChannelState, ReadDemand, any_pipeline::AnyPipeline, links::Placeholder,
@@ -146,7 +146,7 @@ impl ChannelCore {
     }
 
     /// Handles the failure of a filter, or of the start of a channel with filters. A handler that
-    /// was never called is not notified. The peer gets what the filters have sent.
+    /// was never called is not notified. Pending output of the filters is still sent.
     #[cold]
     pub(crate) fn fail_filters(&mut self, services: &mut LoopServices, error: Error) {
         if let Some(filters) = self.state.extras.filters_mut() {
@@ -249,7 +249,7 @@ impl ChannelState {
             && self.extras.filters().is_some_and(|filters| !filters.is_established() && !filters.has_failed())
     }
 
-    /// Updates what the status says about the filters, after each call of them.
+    /// Updates the flags of the filters in the status, after each call of a filter.
     pub(in crate::channel) fn note_filters(&mut self) {
         if self.extras.filters().is_some_and(|filters| !filters.is_established()) {
             self.status.set(ReadDemand::HANDSHAKING);

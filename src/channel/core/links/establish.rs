@@ -1,7 +1,7 @@
 //! What follows when the filters of a new connection are established.
 //!
 //! The layer of the event loop implements it: it makes the pipeline, which the program chooses by
-//! what the filters have found.
+//! the results of the filters.
 
 use crate::{
     channel::{ChannelShared, core::any_pipeline::AnyPipeline, peer::Peer},

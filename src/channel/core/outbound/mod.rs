@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `queued` | a message arrives from a handle or a broadcast |
 //! | `encode` | it is encoded into the leased buffer, within its limit |
-//! | `overflow` | what happens to a message that does not fit |
+//! | `overflow` | handling of a message that does not fit |
 //! | `sent` | filters seal bytes, and the transport accepts them |
 //! | `confirm` | the boundaries of messages, and the completions of writes |
 //! | `writability` | the handler and other threads learn whether they may write |

@@ -1,8 +1,8 @@
 //! Messages of handles and groups, which other threads have queued.
 //!
-//! Invariants: a message whose pipeline was replaced meanwhile is dropped without an error. Any
-//! other accepted message is written, or the handler's `error` is called. A `write_tracked` always
-//! completes.
+//! Invariants: a message is dropped without an error if its pipeline was replaced while it was
+//! queued. Any other accepted message is written, or the handler's `error` is called. A
+//! `write_tracked` always completes.
 
 use super::super::{ChannelCore, ChannelState, ErasedPipeline, services::LoopServices};
 use crate::{

@@ -66,8 +66,8 @@ pub struct LoopServices {
     pub(crate) workers: WorkerPool,
     /// Runs the futures of handlers.
     pub(crate) executor: Executor,
-    /// The last number that a task of this loop's channels got: those that wait for an answer,
-    /// repeat or have a handle.
+    /// The last number that was assigned to a task of this loop's channels. Only tasks that wait
+    /// for an answer, repeat or have a handle are numbered.
     pub(crate) numbered: u64,
     /// Channels to flush, read or close before the turn ends; each at most once.
     pub(crate) attention: Vec<Key>,
@@ -152,7 +152,7 @@ impl LoopServices {
         self.wall_clock.get(&self.time, self.now)
     }
 
-    /// Lends the filters of a channel what they need during a call.
+    /// Lends the filters of a channel the buffers and services for a call.
     #[inline]
     pub(crate) fn lend_to_filters(&mut self) -> Lent<'_> {
         Lent { buffers: &mut self.filter_buffers, now: self.now }

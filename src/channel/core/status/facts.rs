@@ -72,8 +72,8 @@ fact_set! {
     OUTPUT_FULL,
     /// All reading pauses, requested reads as well: a stage has paused it.
     STAGE_PAUSED,
-    /// All reading and delivery for the pipeline pauses: a filter is not established. Meanwhile the
-    /// filters decide what is read; see [`ChannelState::may_read`](crate::channel::ChannelState).
+    /// All reading and delivery for the pipeline pauses: a filter is not established. The filters
+    /// control reading until then; see [`ChannelState::may_read`](crate::channel::ChannelState).
     HANDSHAKING,
 }
 

@@ -1,7 +1,7 @@
 //! Timers of a channel: tasks, idle timeouts, time limits, traffic limits, the close timeout.
 //!
-//! The timers themselves are on the heap and the wheel of the loop. Each has a
-//! [`ChannelTimer`], by which [`ChannelCore::handle_timer`] finds what is due.
+//! The timers themselves are on the heap and the wheel of the loop. Each has a [`ChannelTimer`], by
+//! which [`ChannelCore::handle_timer`] finds the due work.
 
 mod schedule;
 mod shaping;

@@ -37,7 +37,8 @@ impl ChannelCore {
         drop_guarded(task);
     }
 
-    /// Runs a periodic task, which keeps its slot meanwhile. So it can be cancelled in its own run.
+    /// Runs a periodic task, which keeps its slot during the run. So it can be cancelled in its own
+    /// run.
     fn run_periodic_task(&mut self, services: &mut LoopServices, key: TaskKey, mut task: Box<dyn Any>) {
         let mut continues = false;
         if self.state.status.is_open() {

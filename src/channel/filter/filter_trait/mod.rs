@@ -86,8 +86,9 @@ pub trait Filter: 'static {
         Ok(())
     }
 
-    /// Returns the largest number of bytes that [`write`](Filter::write) makes of `plain` bytes. By
-    /// default their number; a filter that makes more says so, because it bounds what is sealed.
+    /// Returns the largest number of bytes that [`write`](Filter::write) makes of `plain` bytes.
+    /// The default is the number of `plain` bytes. Implement it for a filter that adds bytes,
+    /// because the result bounds the sealed bytes.
     fn sealed_len(&self, plain: usize) -> usize {
         plain
     }

@@ -75,7 +75,7 @@ impl Input<'_> {
     fn keep_rest(mut self, kept: &mut Vec<u8>, buffers: &mut FilterBuffers) {
         match self {
             Input::Own(bytes, 0) if !bytes.is_empty() => *kept = bytes,
-            // A small rest must not hold the memory of what was consumed.
+            // A small rest must not keep the memory of the consumed bytes.
             _ => {
                 buffers.keep(kept, self.bytes());
                 self.drop_into(buffers);
@@ -87,7 +87,7 @@ impl Input<'_> {
 impl Filters {
     /// Opens the bytes of the wire behind the first `front` ones, which are free to use: if few
     /// bytes are kept, they are put there instead of growing in memory of the channel. So each read
-    /// copies about as many bytes as it has brought, whatever is kept.
+    /// copies about as many bytes as it has brought, regardless of the bytes kept.
     ///
     /// # Errors
     /// If the input is invalid, or if the filters reply more than the transport takes.
@@ -122,8 +122,8 @@ impl Filters {
         start
     }
 
-    /// Starts the filters that have waited for an admission, and calls all that have started, with
-    /// the input that was kept for them.
+    /// Starts the filters that have waited for an admission, and calls all started filters with the
+    /// input that was kept for them.
     ///
     /// # Errors
     /// Those of [`Filters::open`].
@@ -177,8 +177,8 @@ impl Filters {
         Ok(())
     }
 
-    /// Passes input to the filter at `at`, behind the bytes that are kept for it, and what it opens
-    /// to those above it. `woken`: the filter is called even if it waits or the input is empty.
+    /// Passes input to the filter at `at`, behind the bytes that are kept for it, and its plaintext
+    /// to the filters above. `woken`: the filter is called even if it waits or the input is empty.
     fn pass(
         &mut self,
         at: usize,
@@ -315,8 +315,8 @@ impl Filters {
         self.layers.last().map_or(self.wire_ended, |top| top.ended)
     }
 
-    /// Returns whether the filters read the wire, or are to be called, whatever the pipeline
-    /// wants: during a handshake, and after a waker was used.
+    /// Returns whether the filters read the wire, or are to be called, regardless of the pipeline's
+    /// demand: during a handshake, and after a waker was used.
     pub(crate) fn read_for_themselves(&self) -> bool {
         !self.failed && !self.added && (self.due.is_some() || !self.is_established() && !self.is_waiting())
     }

@@ -197,8 +197,8 @@ impl Filters {
         Ok(())
     }
 
-    /// Removes a filter that has finished, wherever it did. Input that was kept for it is kept for
-    /// the filter above, behind what that has, or for the codec.
+    /// Removes a filter that has finished, at any position. Input that was kept for it is appended
+    /// to the input of the filter above, or of the codec.
     fn remove(&mut self, at: usize) {
         self.begun -= 1;
         let rest = self.layers.remove(at).kept;

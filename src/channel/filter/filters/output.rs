@@ -1,6 +1,6 @@
 //! Output: plaintext through the filters, down to the wire.
 //!
-//! Invariant: a filter sees what the one above it has sealed, in order.
+//! Invariant: a filter receives the output of the filter above it, in order.
 
 use super::{Filters, Lent, Output, PIECE};
 use crate::{

@@ -440,7 +440,7 @@ fn a_short_read_of_the_wire_is_the_last_one() {
     assert_eq!(reads(&mut fixture), before + 1);
 }
 
-/// The plaintext of an upload is decoded in large pieces, whatever a read leaves of a record.
+/// The plaintext of an upload is decoded in large pieces, wherever a read cuts a record.
 #[test]
 fn bulk_input_is_read_in_large_blocks() {
     let mut fixture = Fixture::established(1, &ChannelOptions::new());

@@ -2,9 +2,9 @@
 //!
 //! A PROXY header, stacked filters, filters that wait for a worker, upgrades in the middle,
 //! replaced pipelines, auto-read and requested reads, half-close, blocked writes, closes and cuts,
-//! with every split of the input. The model is what a program relies on: each line is delivered
-//! once and in order, nothing that was accepted is lost by a graceful end, and an end is reported
-//! as what it was.
+//! with every split of the input. The model states the guarantees for programs: each line is
+//! delivered once and in order, a graceful end loses no accepted bytes, and an end is reported with
+//! its true cause.
 //!
 //! `NETWHEEL_FILTER_SEEDS` sets the number of seeds (default 500), `NETWHEEL_FILTER_SEED` the
 //! first one.

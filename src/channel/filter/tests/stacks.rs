@@ -377,7 +377,7 @@ fn a_reply_of_a_filter_after_the_end_of_the_output_is_dropped() {
     }
 }
 
-/// Keeps what it should seal.
+/// Keeps the bytes that it should seal.
 struct Hoards;
 
 impl Filter for Hoards {

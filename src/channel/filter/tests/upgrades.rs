@@ -105,7 +105,7 @@ impl Fixture {
         assert_eq!(self.calls(), ["go"]);
     }
 
-    /// Sends the peer's part of the handshake. Returns what the channel sends, without its part.
+    /// Sends the peer's part of the handshake. Returns the channel's output, without its part.
     fn shake_hands(&mut self) -> String {
         let hello = self.peer.take();
         let _ = self.channel.write_inbound(&hello);
@@ -224,7 +224,7 @@ fn a_filter_that_waits_again_is_woken_although_the_handler_does_not_read() {
     assert_eq!(fixture.calls(), ["one"]);
 }
 
-/// A graceful close sends what was written before it, also if that waits for a handshake.
+/// A graceful close sends the messages written before it, also if they wait for a handshake.
 #[test]
 fn a_close_during_an_upgrade_completes_the_handshake_for_the_messages_that_wait() {
     for later in [false, true] {

@@ -111,7 +111,7 @@ fn timers_of_other_nodes_are_left_to_them() {
     assert_eq!((simulation.metrics.loaded.read(), simulation.times()), (0, Vec::new()));
 }
 
-/// The same node owns the timer after the renewal, so the window is not loaded anew.
+/// The node still owns the timer after the renewal, so the window is not loaded again.
 #[test]
 fn a_claim_that_outlives_the_lease_is_repeated() {
     let mut simulation = node(Some(lease()));

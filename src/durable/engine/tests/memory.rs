@@ -1,4 +1,4 @@
-//! The window: what is in memory, and that nothing is lost when it is full.
+//! The window: the timers in memory, and that nothing is lost when it is full.
 
 use super::simulation::{DAY, HOUR, LIMITS, MINUTE, SECOND, Simulation, new_timer};
 use crate::durable::{
@@ -39,7 +39,7 @@ fn a_full_window_drops_the_latest_and_loads_them_again() {
         Limits { max_loaded_bytes: 2000, ..LIMITS },
     ] {
         let mut simulation = limited(limits);
-        // In an order that inserts in front of, between and behind what is loaded.
+        // In an order that inserts in front of, between and behind the loaded timers.
         let mut times: Vec<i64> = (0..100).map(|n| (n * 37) % 100 * 100).collect();
         for (n, after) in times.iter().enumerate() {
             simulation.start(SECOND + after);

@@ -434,8 +434,8 @@ impl World {
     /// Lets everything come to rest: then each timer that is due runs, unless too many do.
     fn check(&mut self) {
         let mut quiet = 0;
-        // Nothing tells of a timer of another connection before a look, and the last one may have
-        // been made just before that timer was stored.
+        // A timer of another connection is found only by a look, and the last one may have been
+        // made just before that timer was stored.
         let looks = self.looks;
         self.pass(SECOND);
         for _ in 0..10_000 {

@@ -75,7 +75,7 @@ pub(super) struct Simulation {
     /// When timers of other connections were looked for, since [`START`].
     pub(super) looks: Vec<i64>,
     pub(super) prunes: u32,
-    /// How often the store was told that it will be closed.
+    /// How often the store was notified that it will be closed.
     pub(super) drains: u32,
     /// Timers of other nodes that the engine has not heard of.
     elsewhere: Vec<TimerRow>,

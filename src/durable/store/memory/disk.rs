@@ -1,4 +1,4 @@
-//! `MemoryDisk`: what stays of a memory store, and the faults of a test.
+//! `MemoryDisk`: the persistent state of a memory store, and the faults of a test.
 
 use super::{
     MemoryStore,

@@ -1,9 +1,9 @@
 //! `MemoryStore`: timers in memory, on a disk that can crash.
 //!
 //! Owns: the rules of the changes and queries, with the same answers as the SQLite store. Does not
-//! own what is stored: that is in the [`MemoryDisk`], which outlives the store. All maps are
-//! ordered, and there are no random numbers. A store of one node has no clock: its caller passes
-//! the time. A store of several nodes has that of its database, for leases and for the engine.
+//! own the stored data: the [`MemoryDisk`] does, which outlives the store. All maps are ordered,
+//! and there are no random numbers. A store of one node has no clock: its caller passes the time. A
+//! store of several nodes has that of its database, for leases and for the engine.
 //!
 //! Runs on the store's thread. A lock protects the disk, because the test holds a handle to it.
 

@@ -263,8 +263,8 @@ fn free(transaction: &mut MemoryTransaction, number: u32) {
 }
 
 /// Returns what identifies the server, and that is another one after it was killed and after its
-/// disk has crashed: it may lack transactions then. A loss of power that nobody has noticed yet is
-/// such a crash.
+/// disk has crashed: it may lack transactions then. A loss of power that has not been detected yet
+/// is such a crash.
 fn server(route: &Route, disk: &MemoryDisk) -> (u64, u64) {
     (route.restarts(), disk.crashes(route))
 }

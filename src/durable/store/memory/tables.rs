@@ -1,4 +1,4 @@
-//! `Tables`: what a memory store has stored, with its indexes.
+//! `Tables`: the rows of a memory store, with its indexes.
 //!
 //! Invariants: every change goes through [`Tables::write`], which keeps the indexes and numbers of
 //! timers, and returns the inverse change. So a list of inverse changes undoes an effect, a
@@ -178,7 +178,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Makes a change, and returns the one that undoes it.
+    /// Makes a change, and returns the inverse change.
     pub(super) fn write(&mut self, write: Write) -> Write {
         match write {
             Write::Timer(id, timer) => Write::Timer(id, self.put_timer(id, timer.map(|timer| *timer))),

@@ -58,7 +58,7 @@ struct Cut {
     begun: Snapshot,
 }
 
-/// Which transactions had been committed at an instant.
+/// The transactions that had been committed at an instant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Snapshot {
     /// Transactions from this one on had not ended.
@@ -89,8 +89,8 @@ impl Changes {
         }
     }
 
-    /// Notes the server of a new session. If it is another one, what was seen on the last one does
-    /// not count.
+    /// Notes the server of a new session. If it is another server, the changes seen on the last
+    /// server do not count.
     pub(super) fn connected_to(&mut self, server: ServerStart) {
         if self.server.replace(server).is_some_and(|before| before != server) {
             self.seen = None;

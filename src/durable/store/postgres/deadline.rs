@@ -32,7 +32,7 @@ impl Deadline {
     }
 }
 
-/// A stream whose reads fail after the deadline.
+/// A stream that fails reads after the deadline.
 ///
 /// A client always reads while it waits, also for a send buffer that is full, so every wait ends.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! `Backup`: a copy of a store that is in use.
 //!
-//! The copy is read by a connection of its own, from the state at which it began, so the store
-//! goes on meanwhile. The log is kept until the copy is complete.
+//! The copy is read by a connection of its own, from the state at which it began, so the store goes
+//! on during the copy. The log is kept until the copy is complete.
 
 use super::{
     errors::{SqliteResult, keep_log},

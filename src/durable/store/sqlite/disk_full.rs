@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 ///
 /// SQLite has a code for the first case only. The others are errors of a write, whose cause is the
 /// last error of the thread, as SQLite itself determines it. So call this before anything else that
-/// may fail. A failed `fsync` has a code of its own, whatever its cause, and never counts.
+/// may fail. A failed `fsync` has a code of its own for every cause, and never counts.
 pub(super) fn is_disk_full(error: &rusqlite::Error) -> bool {
     let cause = io::Error::last_os_error().kind();
     let Some(error) = error.sqlite_error() else { return false };

@@ -1,7 +1,7 @@
 //! `SqliteStore`: timers in a file.
 //!
 //! Invariants: a lock for as long as the store is open, so no other program fires the same timers.
-//! Other connections may read and write the file meanwhile. Write-ahead log with
+//! Other connections may read and write the file at the same time. Write-ahead log with
 //! `synchronous=FULL`: a commit is one `fsync` of the log. Counts per topic are changed in the same
 //! transaction as the timers.
 

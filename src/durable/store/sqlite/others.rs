@@ -1,8 +1,8 @@
 //! `Others`: which timers other connections have stored.
 //!
 //! The numbers of timers grow in the order of the commits, because only one connection writes at a
-//! time. So what is behind the greatest number of the last look, and was not started by this
-//! connection, is a timer of another one, or of an effect.
+//! time. So a timer behind the greatest number of the last look that this connection has not
+//! started was stored by another connection, or by an effect.
 
 use super::{Connection, errors::SqliteResult, queries};
 use crate::durable::store::{change::Loaded, error::StoreError};

@@ -1,8 +1,8 @@
 //! `WriteAheadLog`: the log of a store. Copies it to the database file, and limits its length.
 //!
 //! SQLite would do the copying after a commit, and ignore its errors. A failed `fsync` of the
-//! database file would be repeated, and could then seem to succeed. So SQLite is told not to, and
-//! the store looks at each result.
+//! database file would be repeated, and could then seem to succeed. So this copying is turned off
+//! in SQLite, and the store checks each result.
 
 use super::{
     busy_wait::{wait_for_nobody, wait_for_writers},
@@ -52,7 +52,7 @@ pub(super) struct WriteAheadLog {
     page_size: u64,
     /// After the last commit or copy.
     state: State,
-    /// The log is copied when so many pages were not copied yet.
+    /// The number of pages not copied yet at which the log is copied.
     copy_at: u64,
     /// Attempts to copy that have failed.
     failures: u64,

@@ -1,6 +1,6 @@
-//! Inputs from the tests of Go's `net/http` and Netty's `codec-http`, and what a server and a
-//! client of this crate make of them. Each input arrives whole, in two pieces with every cut, and
-//! byte by byte.
+//! Inputs from the tests of Go's `net/http` and Netty's `codec-http`, and the results of a server
+//! and a client of this crate. Each input arrives whole, in two pieces with every cut, and byte by
+//! byte.
 //!
 //! A row without [`Row::differs`] has the outcome of the named implementation. In the others we
 //! differ on purpose, and the row says why.

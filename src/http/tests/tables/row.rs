@@ -118,7 +118,7 @@ impl Row {
         self
     }
 
-    /// Says what the source does instead, and why we do not.
+    /// States the behaviour of the source, and why this crate differs.
     pub(super) fn differs(mut self, why: &'static str) -> Self {
         self.why = Some(why);
         self

@@ -24,7 +24,7 @@ pub(super) struct StreamSocket {
     pub(super) input: VecDeque<u8>,
     /// The peer's FIN has arrived.
     pub(super) input_ended: bool,
-    /// Since when the program has not read what is there to read.
+    /// Since when the program has left available bytes unread.
     pub(super) unread_since: Option<u64>,
     pub(super) error: Option<io::ErrorKind>,
     /// What is under way, with the time of its arrival.

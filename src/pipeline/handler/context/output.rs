@@ -104,9 +104,9 @@ impl<H: Handler> Context<'_, H> {
 
     /// Writes a last message and closes the channel as [`close`](Context::close) does.
     ///
-    /// The message is accepted whatever the size of the outbound buffer. Use it to tell the reason
-    /// to a peer that does not keep up. The peer receives it if it takes the pending bytes within
-    /// the `close_timeout`.
+    /// The message is accepted even if the outbound buffer is full. Use it to send the reason to a
+    /// peer that does not keep up. The peer receives it if it takes the pending bytes within the
+    /// `close_timeout`.
     ///
     /// # Errors
     /// An error of a stage or of the codec, or [`Closed`](crate::Error::Closed) if the channel is

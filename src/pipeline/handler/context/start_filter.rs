@@ -4,8 +4,8 @@ use super::Context;
 use crate::{channel::filter::Filter, error::Result, pipeline::handler::Handler};
 
 impl<H: Handler> Context<'_, H> {
-    /// Starts a byte filter above those that the channel has, for example TLS after a command like
-    /// STARTTLS.
+    /// Starts a byte filter above the existing filters of the channel, for example TLS after a
+    /// command like STARTTLS.
     ///
     /// It takes over at the end of the turn. Messages that are written before this call are not
     /// sealed by it; later ones are, and wait until it is established. No message is delivered in
@@ -13,8 +13,8 @@ impl<H: Handler> Context<'_, H> {
     ///
     /// Input that follows the command before the filter takes over is not decrypted input, and an
     /// attacker may have put it there. So it is neither delivered nor passed to the filter: `error`
-    /// gets [`PeerError::Corrupted`](crate::error::PeerError::Corrupted), and the channel closes.
-    /// The same happens with [`PeerError`](crate::error::PeerError)s of the handshake.
+    /// gets [`PeerError::Corrupted`](crate::error::PeerError::Corrupted), and the channel closes. A
+    /// [`PeerError`](crate::error::PeerError) of the handshake has the same effect.
     ///
     /// # Errors
     /// [`Error::Closed`](crate::Error::Closed) if the channel is closing or its output has ended,

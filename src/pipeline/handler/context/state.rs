@@ -92,7 +92,7 @@ impl<H: Handler> Context<'_, H> {
         self.state.peer()
     }
 
-    /// Returns what a byte filter of the channel has stored with
+    /// Returns the value that a byte filter of the channel has stored with
     /// [`FilterContext::set_info`](crate::filter::FilterContext::set_info).
     pub fn filter_info<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.state.extras.filter_info()

@@ -64,8 +64,8 @@ impl<H: Handler> Context<'_, H> {
     /// panic closes the channel.
     ///
     /// Runs are not early, and not within a callback. A run that is late does not move the next
-    /// ones of a fixed rate. [`MissedRuns`](crate::time::MissedRuns) says what happens to runs
-    /// whose time has passed. The task counts as one of
+    /// ones of a fixed rate. [`MissedRuns`](crate::time::MissedRuns) determines the handling of
+    /// runs whose time has passed. The task counts as one of
     /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks).
     ///
     /// ```

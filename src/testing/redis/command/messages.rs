@@ -1,4 +1,4 @@
-//! Commands that publish messages, and those that list subscriptions.
+//! Commands that publish messages, and commands that list subscriptions.
 
 use super::{
     super::{glob, pubsub::PubSubTopic, refusal::Reply},

@@ -176,7 +176,7 @@ fn faults() -> Faults {
         .rate("accept-fails", 20_000)
 }
 
-/// Explores so many seeds that Redis is killed in some of them.
+/// Explores enough seeds that Redis is killed in some of them.
 fn explore(persistence: Persistence) -> Explored {
     let explored = Exploration::new(4)
         .all_faults_together()

@@ -11,7 +11,7 @@ pub(super) fn rows() -> Vec<Row> {
 const CUT: &str = "Go's handler reads an error. Here the channel closes, and the body has no end. RFC 9112, \
      section 8: a server may answer, and need not.";
 
-/// Returns a request with these headers, and what follows its head.
+/// Returns a request with these headers, and these bytes after its head.
 fn post(headers: &str, rest: &str) -> String {
     format!("POST / HTTP/1.1\r\nHost: a\r\n{headers}\r\n{rest}")
 }

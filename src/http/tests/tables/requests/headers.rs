@@ -1,4 +1,4 @@
-//! Headers of requests: their form, and what they say of the connection.
+//! Headers of requests: their form, and their effect on the connection.
 
 use super::super::row::{Row, go, netty};
 
