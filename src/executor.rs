@@ -34,8 +34,9 @@ pub trait Spawn: Send + Sync + 'static {
     /// then gets [`Error::Cancelled`].
     ///
     /// # Errors
-    /// Why the executor does not accept the future, for example [`Error::ShutDown`]. The executor
-    /// drops the future, and [`Context::spawn`](crate::Context::spawn) fails with this error.
+    /// [`Error::ShutDown`], for example, if the executor does not accept the future any more. The
+    /// executor drops the future, and [`Context::spawn`](crate::Context::spawn) fails with this
+    /// error.
     fn spawn(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) -> Result;
 
     /// Calls `poll` on the calling thread, in the context that futures of this executor need, and

@@ -58,7 +58,7 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// Returns the reason if the connection is rejected.
+    /// The reason if the connection is rejected.
     pub(crate) fn admit(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Option<Admitted>, RejectReason> {
         self.check_filter(address)?;
         let limits = (self.settings.max_connections, self.settings.max_connections_per_ip);
@@ -78,7 +78,7 @@ impl Gate {
 
     /// # Errors
     ///
-    /// Returns the rule that denies the address.
+    /// The rule if it denies the address.
     fn check_filter(&self, address: Option<IpAddr>) -> Result<(), RejectReason> {
         match address.and_then(|address| self.settings.filter.deciding(address)) {
             Some(rule) if !rule.allows() => Err(RejectReason::Denied(*rule)),
@@ -142,7 +142,7 @@ impl AddressChange {
     ///
     /// # Errors
     ///
-    /// Returns the reason if the address is not admitted.
+    /// The reason if the address is not admitted.
     pub(crate) fn change(&self, address: IpAddr) -> Result<(), RejectReason> {
         self.gate.check_filter(Some(address))?;
         let Some(counted) = &self.counted else { return Ok(()) };

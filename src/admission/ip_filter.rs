@@ -38,8 +38,8 @@ impl IpRule {
     ///
     /// # Errors
     ///
-    /// Fails if `network` is not an address, a slash and a valid number of bits. The error contains
-    /// the text.
+    /// [`Error::Setting`] if `network` is not an address, a slash and a valid number of bits. The
+    /// error contains the text.
     pub fn allow(network: &str) -> Result<Self> {
         Ok(IpRule { network: parse(network)?, allows: true })
     }
@@ -48,7 +48,7 @@ impl IpRule {
     ///
     /// # Errors
     ///
-    /// See [`IpRule::allow`].
+    /// The errors of [`IpRule::allow`].
     pub fn deny(network: &str) -> Result<Self> {
         Ok(IpRule { network: parse(network)?, allows: false })
     }

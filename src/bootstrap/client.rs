@@ -155,7 +155,7 @@ impl<F> ClientBootstrap<F> {
     /// name.
     ///
     /// # Errors
-    /// If a setting is out of range.
+    /// [`Error::Setting`] if a setting is out of range.
     pub(super) fn check(&self, host: Option<Arc<str>>) -> Result<Arc<ChannelConfig>> {
         self.options.check()?;
         let handshake_timeout = check_handshake_timeout(self.handshake_timeout)?;
@@ -203,14 +203,12 @@ where
     /// [`Completion::detach`] the handler keeps the channel.
     ///
     /// # Errors
-    /// The completion fails with
-    ///
-    /// - [`Error::TimedOut`] if the peer does not answer in time, or its handshake takes too long,
-    /// - the error of a filter that is not established,
-    /// - [`Error::Cancelled`] if it was cancelled,
-    /// - [`Error::Setting`] if a setting is out of range,
-    /// - [`Error::Full`] if each loop has reached its limit of connections,
-    /// - [`Error::ShutDown`] if the loop is shut down,
+    /// - [`Error::TimedOut`] if the peer does not answer in time, or its handshake takes too long.
+    /// - [`Error::Cancelled`] if it was cancelled.
+    /// - [`Error::Setting`] if a setting is out of range.
+    /// - [`Error::Full`] if each loop has reached its limit of connections.
+    /// - [`Error::ShutDown`] if the loop is shut down.
+    /// - The error of a filter that is not established.
     /// - [`Error::Io`] if the system reports an error. `during` is "resolving an address", "binding
     ///   the local address", or "connecting" if the peer refuses.
     ///
@@ -244,8 +242,8 @@ where
     /// ```
     ///
     /// # Errors
-    /// Like [`connect`](ClientBootstrap::connect). [`Error::Full`] if this loop has reached its
-    /// limit of connections, whether or not others have room.
+    /// [`Error::Full`] if this loop has reached its limit of connections, whether or not others
+    /// have room. Otherwise the errors of [`connect`](ClientBootstrap::connect).
     pub fn connect_on(
         &self,
         event_loop: &EventLoop,
@@ -287,7 +285,7 @@ where
     /// Returns the loop of the next connection, and the connection's assignment to it.
     ///
     /// # Errors
-    /// If each loop has reached its limit of connections.
+    /// [`Error::Full`] if each loop has reached its limit of connections.
     pub(super) fn assign(&self, config: &ChannelConfig) -> Result<(&EventLoop, Assignment)> {
         let full = |limit| Error::Full { resource: Resource::Connections, limit };
         self.group.assign(config.weight).map_err(full)
@@ -358,7 +356,7 @@ where
 /// Resolves a name, which may block. Returns its first address.
 ///
 /// # Errors
-/// If it has none.
+/// [`Error::Io`] if the name has no address.
 pub(super) fn first_address(address: impl ToAddress) -> Result<Address> {
     Ok(address.addresses()?.swap_remove(0))
 }

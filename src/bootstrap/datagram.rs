@@ -140,8 +140,10 @@ where
     /// is called before it reads.
     ///
     /// # Errors
-    /// If a setting is out of range, the address cannot be bound, or the loop is shut down. Also if
-    /// the peer cannot be connected, or a multicast group cannot be joined.
+    /// - [`Error::Setting`] if a setting is out of range.
+    /// - [`Error::Io`] if the address cannot be bound, the peer cannot be connected, or a multicast
+    ///   group cannot be joined.
+    /// - [`Error::ShutDown`] if the loop is shut down.
     pub fn bind(&self, address: impl ToSocketAddrs) -> Result<DatagramChannel> {
         self.options.check()?;
         self.config.check()?;

@@ -285,8 +285,10 @@ where
     /// [`remove_stale_socket`](ListenerOptions::remove_stale_socket).
     ///
     /// # Errors
-    /// If a setting is out of range, the address cannot be bound, or the loops are shut down. Also
-    /// if `listener_per_loop` is on for a Unix socket, because a path has one socket only.
+    /// - [`Error::Setting`] if a setting is out of range, or if `listener_per_loop` is on for a
+    ///   Unix socket, because a path has one socket only.
+    /// - [`Error::Io`] if the address cannot be bound.
+    /// - [`Error::ShutDown`] if the loops are shut down.
     pub fn bind<E: ToAddress>(self, address: E) -> Result<Server<E::Address>> {
         let ServerSettings { listener: options, listener_per_loop, .. } = &self.settings;
         options.check()?;
@@ -364,8 +366,10 @@ where
     /// removed when the server closes.
     ///
     /// # Errors
-    /// If a setting is out of range, the socket cannot be made non-blocking, or the loops are shut
-    /// down. Also if `listener_per_loop` is on, because there is one socket only.
+    /// - [`Error::Setting`] if a setting is out of range, or if `listener_per_loop` is on, because
+    ///   there is one socket only.
+    /// - [`Error::Io`] if the socket cannot be made non-blocking.
+    /// - [`Error::ShutDown`] if the loops are shut down.
     pub fn adopt<L: IntoListener>(self, listener: L) -> Result<Server<L::Address>> {
         if self.settings.listener_per_loop {
             return Err(Error::setting("listener_per_loop", true, "off where a listener is adopted"));

@@ -43,7 +43,8 @@ impl<A> Server<A> {
     /// listener's backlog. Established connections are not affected.
     ///
     /// # Errors
-    /// If the queue of an acceptor's loop is full, or that loop is shut down. The other acceptors
+    /// [`Error::Full`](crate::Error::Full) if the queue of an acceptor's loop is full, or
+    /// [`Error::ShutDown`](crate::Error::ShutDown) if that loop is shut down. The other acceptors
     /// of the server are changed all the same.
     pub fn set_accepting(&self, on: bool) -> Result {
         let mut result = Ok(());

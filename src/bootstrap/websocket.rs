@@ -19,8 +19,8 @@ impl ClientBootstrap {
     /// nor slow bytes extend.
     ///
     /// # Errors
-    /// A `connect` fails with a [`HandshakeError`](crate::websocket::HandshakeError) if the server
-    /// refuses. It contains the response, for example a 401.
+    /// [`HandshakeError`](crate::websocket::HandshakeError) from `connect` if the server refuses.
+    /// It contains the response, for example a 401.
     ///
     /// ```
     /// # use netwheel::{http::{HttpServer, Part, Response, StatusCode}, prelude::*};

@@ -31,7 +31,7 @@ impl WaterMark {
     ///
     /// # Errors
     ///
-    /// Fails if `low` is 0 or greater than `high`.
+    /// [`Error::Setting`] if `low` is 0 or greater than `high`.
     pub fn new(low: usize, high: usize) -> Result<Self> {
         if low == 0 {
             return Err(Error::setting("water_mark.low", low, "1 byte or more"));

@@ -155,7 +155,7 @@ pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Returns the time for handshakes in nanoseconds.
 ///
 /// # Errors
-/// If it is out of range.
+/// [`Error::Setting`] if the timeout is out of range.
 pub(crate) fn check_handshake_timeout(timeout: Duration) -> Result<u64> {
     if timeout < Duration::from_millis(1) {
         return Err(Error::setting("handshake_timeout", format!("{timeout:?}"), "1 ms or more"));

@@ -159,8 +159,8 @@ impl Codec for Delimiter {
     /// delimiter is dropped.
     ///
     /// # Errors
-    /// Those of `decode`. Also reports an unfinished message that is too long and was not reported
-    /// yet.
+    /// The errors of `decode`, and an error for an unfinished message that is too long and was not
+    /// reported yet.
     fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         self.0.decode_last(input)
     }

@@ -401,7 +401,7 @@ impl Codec for LengthField {
     /// Decodes the remaining bytes at the end of the stream. An incomplete frame is dropped.
     ///
     /// # Errors
-    /// The errors of `decode`. Also reports an incomplete frame that is too long and was not
+    /// The errors of `decode`, and an error for an incomplete frame that is too long and was not
     /// reported yet.
     fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         if let Some(frame) = self.decode(input)? {

@@ -150,7 +150,7 @@ impl Codec for Line {
     /// dropped.
     ///
     /// # Errors
-    /// The errors of `decode`. Also reports an unfinished line that is too long and was not
+    /// The errors of `decode`, and an error for an unfinished line that is too long and was not
     /// reported yet.
     fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         self.lines.decode_last(input)

@@ -86,8 +86,8 @@ impl<T: Terminator> Terminated<T> {
     /// dropped.
     ///
     /// # Errors
-    /// Those of `decode`. Also reports an unfinished message that is too long and was not reported
-    /// yet.
+    /// The errors of `decode`, and an error for an unfinished message that is too long and was not
+    /// reported yet.
     pub(super) fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         if let Some(message) = self.decode(input)? {
             return Ok(Some(message));

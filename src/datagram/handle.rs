@@ -50,9 +50,11 @@ impl DatagramChannel {
     /// [`DatagramHandler::error`](crate::datagram::DatagramHandler::error).
     ///
     /// # Errors
-    /// Hands the datagram back with [`Error::Closed`] if the channel is closed. Hands it back with
-    /// [`Error::Full`] if `max_outbound` bytes are pending, including datagrams in the loop's
-    /// queue, or if that queue is full.
+    /// - [`Error::Closed`] if the channel is closed.
+    /// - [`Error::Full`] if `max_outbound` bytes are pending, including datagrams in the loop's
+    ///   queue, or if that queue is full.
+    ///
+    /// The datagram is returned.
     pub fn write_to(&self, datagram: impl Into<Bytes>, to: SocketAddr) -> Result<(), SendError<Bytes>> {
         self.deliver(datagram.into(), Some(to), None)
     }
@@ -62,7 +64,7 @@ impl DatagramChannel {
     /// reported to the handler's `error`.
     ///
     /// # Errors
-    /// Like [`write_to`](DatagramChannel::write_to).
+    /// The errors of [`write_to`](DatagramChannel::write_to).
     pub fn write(&self, datagram: impl Into<Bytes>) -> Result<(), SendError<Bytes>> {
         self.deliver(datagram.into(), None, None)
     }
@@ -71,7 +73,7 @@ impl DatagramChannel {
     /// accepted it, or fails. Such a failure is not reported to the handler's `error`.
     ///
     /// # Errors
-    /// Like [`write_to`](DatagramChannel::write_to).
+    /// The errors of [`write_to`](DatagramChannel::write_to).
     pub fn write_tracked_to(
         &self,
         datagram: impl Into<Bytes>,
@@ -84,7 +86,7 @@ impl DatagramChannel {
     /// [`write_tracked_to`](DatagramChannel::write_tracked_to).
     ///
     /// # Errors
-    /// Like [`write_to`](DatagramChannel::write_to).
+    /// The errors of [`write_to`](DatagramChannel::write_to).
     pub fn write_tracked(&self, datagram: impl Into<Bytes>) -> Result<Completion, SendError<Bytes>> {
         self.deliver_tracked(datagram.into(), None)
     }

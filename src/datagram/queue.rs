@@ -35,7 +35,7 @@ impl SendQueue {
     /// Appends a datagram.
     ///
     /// # Errors
-    /// Hands the datagram back if the queue is full.
+    /// The datagram if the queue is full.
     pub(crate) fn push(&mut self, outgoing: Outgoing, limit: usize) -> Result<(), Outgoing> {
         let weight = self.weight + weight(&outgoing.datagram);
         if weight > limit && !self.waiting.is_empty() {

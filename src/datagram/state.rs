@@ -64,8 +64,8 @@ impl DatagramState {
     /// Sends a datagram now. If others are queued or the kernel accepts no more, queues it.
     ///
     /// # Errors
-    /// Hands the datagram and `done` back with the error of the datagram or the channel. `done` is
-    /// not completed.
+    /// The datagram and `done`, with the error of the datagram or the channel. `done` is not
+    /// completed.
     pub(super) fn send(
         &mut self,
         outbound: &mut OutboundBudget,
@@ -174,8 +174,8 @@ impl DatagramState {
     /// Schedules a task that repeats.
     ///
     /// # Errors
-    /// If the channel is closing, `periodic` is out of range, or the limit of tasks is reached.
-    /// `task` is dropped.
+    /// [`Error::Closed`] if the channel is closing, [`Error::Setting`] if `periodic` is out of
+    /// range, or [`Error::Full`] if the limit of tasks is reached. `task` is dropped.
     pub(super) fn schedule_periodic(
         &mut self,
         services: &mut LoopServices,

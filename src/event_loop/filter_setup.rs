@@ -52,7 +52,7 @@ impl FilterSetup {
     }
 
     /// # Errors
-    /// The first setting that is out of range.
+    /// [`Error::Setting`] for the first setting that is out of range.
     pub(crate) fn check(&self) -> Result {
         self.refused.clone().map_or(Ok(()), Err)
     }
@@ -84,7 +84,7 @@ impl FilterSetup {
     /// Creates the filters of a connection.
     ///
     /// # Errors
-    /// The first error of a factory.
+    /// The error of the first factory that fails.
     pub(in crate::event_loop) fn make(&self, peer: &Peer) -> Result<Vec<Box<dyn Filter>>> {
         self.factories.iter().chain(&self.top).map(|factory| factory(peer)).collect()
     }

@@ -170,8 +170,8 @@ impl EventLoop {
     /// continues.
     ///
     /// # Errors
-    /// Hands the task back with [`Error::Full`] if the loop's queue is full, and with
-    /// [`Error::ShutDown`] if the loop is shut down.
+    /// [`Error::Full`] if the loop's queue is full, or [`Error::ShutDown`] if the loop is shut
+    /// down. The task is returned.
     #[doc(alias = "try_execute")]
     #[track_caller]
     pub fn execute<F: FnOnce() + Send + 'static>(&self, task: F) -> Result<(), SendError<F>> {
@@ -200,12 +200,13 @@ impl EventLoop {
     /// ```
     ///
     /// # Errors
-    /// Hands the task back with one of these reasons:
-    /// * [`Error::WouldDeadlock`] on the loop itself, and on the thread that runs it as a
+    /// - [`Error::WouldDeadlock`] on the loop itself, and on the thread that runs it as a
     ///   [`ManualEventLoop`](crate::group::ManualEventLoop). Returned immediately, even if there is
     ///   room.
-    /// * [`Error::Full`] if the queue was full until the timeout.
-    /// * [`Error::ShutDown`] if the loop is shut down, also during the wait.
+    /// - [`Error::Full`] if the queue was full until the timeout.
+    /// - [`Error::ShutDown`] if the loop is shut down, also during the wait.
+    ///
+    /// The task is returned.
     #[track_caller]
     pub fn execute_timeout<F: FnOnce() + Send + 'static>(
         &self,
@@ -225,8 +226,8 @@ impl EventLoop {
     /// no system call. They keep their order among all tasks that one thread submits.
     ///
     /// # Errors
-    /// Hands the task back with [`Error::Full`] if the loop's queue is full, and with
-    /// [`Error::ShutDown`] if the loop is shut down.
+    /// [`Error::Full`] if the loop's queue is full, or [`Error::ShutDown`] if the loop is shut
+    /// down. The task is returned.
     #[track_caller]
     pub fn execute_lazily<F: FnOnce() + Send + 'static>(&self, task: F) -> Result<(), SendError<F>> {
         let origin = Location::caller();

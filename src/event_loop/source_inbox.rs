@@ -55,7 +55,7 @@ impl<C: SourceCommand> SourceInbox<C> {
     /// Puts a command into the queue of the source's loop.
     ///
     /// # Errors
-    /// Hands the command back if the queue is full or closed.
+    /// The command if the queue is full or closed.
     pub(crate) fn submit(self: &Arc<Self>, event_loop: &LoopShared, command: C) -> Result<(), SendError<C>> {
         let sent = event_loop.submit_with(0, self.envelope(command), |mail| LoopMail::Source(mail));
         sent.map_err(|refused| refused.map(|mail| mail.command))
@@ -64,7 +64,7 @@ impl<C: SourceCommand> SourceInbox<C> {
     /// Like [`SourceInbox::submit`], but ignores the limit of the queue.
     ///
     /// # Errors
-    /// Hands the command back if the queue is closed.
+    /// The command if the queue is closed.
     pub(crate) fn submit_always(
         self: &Arc<Self>,
         event_loop: &LoopShared,

@@ -370,8 +370,8 @@ impl EventLoopGroupBuilder {
     /// Builds a group of one loop without a thread. The caller runs the loop on the current thread.
     ///
     /// # Errors
-    /// Like [`build`](EventLoopGroupBuilder::build). Also fails if `threads` is more than 1, or if
-    /// `pin_to` is set, because the thread belongs to the caller.
+    /// [`Error::Setting`] if `threads` is more than 1, or if `pin_to` is set, because the thread
+    /// belongs to the caller. Otherwise the errors of [`build`](EventLoopGroupBuilder::build).
     pub fn build_manual(self) -> Result<ManualEventLoop> {
         machine::refuse_in_simulation("a manual event loop")?;
         if self.threads > 1 {

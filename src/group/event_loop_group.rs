@@ -96,7 +96,7 @@ impl EventLoopGroup {
     /// it. Takes the chooser's loop, or the first other loop that has room if that one is full.
     ///
     /// # Errors
-    /// The limit of connections per loop, if all loops are full.
+    /// The limit of connections per loop if all loops are full.
     pub(crate) fn assign(&self, weight: u32) -> Result<(&EventLoop, Assignment), usize> {
         let first = self.next();
         let assign = |event_loop: &'_ EventLoop| event_loop.shared.load.assign(weight);

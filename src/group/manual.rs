@@ -134,8 +134,8 @@ impl ManualEventLoop {
     /// ```
     ///
     /// # Errors
-    /// The error of the operation. If the loop ends first, this waits for operations that other
-    /// threads have to complete.
+    /// The error of the operation if it fails. If the loop ends first, this waits for operations
+    /// that other threads have to complete.
     pub fn run_until<T>(&mut self, completion: Completion<T>) -> Result<T> {
         let mut completion = pin!(completion);
         let waker = self.driven.waker();

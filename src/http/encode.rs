@@ -47,7 +47,8 @@ pub(super) fn put_chunk(bytes: Bytes, output: &mut OutboundBuffer) {
 /// Appends the end of a chunked body, with its trailers.
 ///
 /// # Errors
-/// A trailer is invalid, or a header that is not allowed as a trailer.
+/// [`Error::Encode`](crate::Error::Encode) if a trailer is invalid, or is a header that is not
+/// allowed as a trailer.
 pub(super) fn put_last_chunk(trailers: &Headers, output: &mut OutboundBuffer) -> Result {
     if let Some(name) = trailers.invalid() {
         return Err(unencodable(format!("the trailer {name:?} is invalid")));

@@ -63,11 +63,11 @@ impl<M: 'static> Channel<M> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`execute`](Channel::execute). Also [`Full`](crate::Error::Full) if
+    /// [`Full`](crate::Error::Full) if
     /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks) tasks of
-    /// handles are pending. The task is dropped, and the channel is not affected. If tasks of the
-    /// handler use up the remainder of that limit, the completion fails with `Full` when the task
-    /// reaches the loop.
+    /// handles are pending. Otherwise the errors of [`execute`](Channel::execute). The task is
+    /// dropped, and the channel is not affected. If tasks of the handler use up the remainder of
+    /// that limit, the completion fails with `Full` when the task reaches the loop.
     #[doc(alias = "scheduleTask")]
     #[track_caller]
     pub fn schedule<T: Send + 'static>(

@@ -68,7 +68,7 @@ pub trait Codec: 'static {
     /// buffers to such frames, and copies small reads from then on.
     ///
     /// # Errors
-    /// An error of the peer, for example [`PeerError`](crate::error::PeerError). It goes to the
+    /// [`PeerError`](crate::error::PeerError), for example, if the input is invalid. It goes to the
     /// handler's [`error`](crate::Handler::error). If the channel stays open, decoding continues
     /// with the remaining `input`. If decoding fails twice in a row without consuming a byte, the
     /// channel is closed.
@@ -136,7 +136,7 @@ pub trait Codec: 'static {
     /// ```
     ///
     /// # Errors
-    /// Handled like an error from [`decode`](Codec::decode).
+    /// An error is handled like an error from [`decode`](Codec::decode).
     fn decode_more(&mut self) -> Result<Option<Self::Read>> {
         Ok(None)
     }

@@ -48,7 +48,7 @@ struct Runner<F: Send + 'static, T: Send + 'static>(Arc<Entry<F, T>>);
 /// Runs `task` on the channel's loop after `delay`, with its handler `H`.
 ///
 /// # Errors
-/// If the channel does not accept the task, which is dropped.
+/// An error if the channel does not accept the task, which is dropped.
 #[track_caller]
 pub(super) fn schedule<H: Handler, T: Send + 'static>(
     channel: &Channel<H::Write>,
@@ -65,7 +65,8 @@ pub(super) fn schedule<H: Handler, T: Send + 'static>(
 /// Runs `task` on the channel's loop again and again, with its handler `H`.
 ///
 /// # Errors
-/// If `periodic` is out of range, or the channel does not accept the task, which is dropped.
+/// [`Error::Setting`] if `periodic` is out of range, or an error if the channel does not accept the
+/// task, which is dropped.
 #[track_caller]
 pub(super) fn schedule_periodic<H: Handler>(
     channel: &Channel<H::Write>,

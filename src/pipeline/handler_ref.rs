@@ -144,8 +144,8 @@ impl<H: Handler> HandlerRef<H> {
     /// [replaced](Context::replace_pipeline) before it runs.
     ///
     /// # Errors
-    /// Those of [`execute`](HandlerRef::execute), and [`Full`](Error::Full) as for
-    /// [`Channel::schedule`].
+    /// [`Full`](Error::Full) if too many tasks are pending, as for [`Channel::schedule`]. Otherwise
+    /// the errors of [`execute`](HandlerRef::execute).
     #[track_caller]
     pub fn schedule<T: Send + 'static>(
         &self,
@@ -174,7 +174,7 @@ impl<H: Handler> HandlerRef<H> {
     }
 
     /// # Errors
-    /// If the handler is no longer an `H`.
+    /// [`Error::PipelineReplaced`] if the handler is no longer an `H`.
     fn check_handler(&self) -> Result {
         if self.channel.fits_handler::<H>() { Ok(()) } else { Err(Error::PipelineReplaced) }
     }

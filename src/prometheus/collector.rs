@@ -45,8 +45,8 @@ impl Collector {
     ///
     /// # Errors
     ///
-    /// Fails if a loop has the same name as a loop of the collector, because the label would be
-    /// ambiguous. Give the groups different names.
+    /// [`Error::Setting`] if a loop has the same name as a loop of the collector, because the label
+    /// would be ambiguous. Give the groups different names.
     pub fn and(mut self, group: &EventLoopGroup) -> Result<Self> {
         for event_loop in group.event_loops() {
             let name = event_loop.name();

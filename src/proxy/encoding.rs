@@ -16,8 +16,8 @@ impl ProxyHeader {
     ///
     /// # Errors
     ///
-    /// Fails if the header is of version 1 or announces no addresses, if the value is not valid for
-    /// its type, or if the header becomes longer than [`MAX_LEN`](Self::MAX_LEN).
+    /// [`Error::Setting`] if the header is of version 1 or announces no addresses, if the value is
+    /// not valid for its type, or if the header becomes longer than [`MAX_LEN`](Self::MAX_LEN).
     pub fn tlv(self, kind: u8, value: &[u8]) -> Result<Self> {
         if kind == field::CRC32C {
             return Err(Error::setting("PROXY field", kind, "a checksum is added by `crc32c`"));
@@ -33,7 +33,7 @@ impl ProxyHeader {
     ///
     /// # Errors
     ///
-    /// See [`tlv`](Self::tlv).
+    /// The errors of [`tlv`](Self::tlv).
     pub fn crc32c(self) -> Result<Self> {
         if self.tlvs().any(|tlv| matches!(tlv, Tlv::Crc32c(_))) {
             return Ok(self);
@@ -72,7 +72,7 @@ impl ProxyHeader {
     ///
     /// # Errors
     ///
-    /// Fails if `input` does not begin with a valid header.
+    /// [`ProxyError`] if `input` does not begin with a valid header.
     pub fn parse(input: &[u8], max_len: usize) -> std::result::Result<Option<(Self, usize)>, ProxyError> {
         let begins = |prefix: &[u8]| input.iter().zip(prefix).all(|(byte, wanted)| byte == wanted);
         match input.first() {

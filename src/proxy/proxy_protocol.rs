@@ -81,7 +81,7 @@ impl ProxyProtocol {
     ///
     /// # Errors
     ///
-    /// Fails if `network` is not an address, a slash and a valid number of bits.
+    /// [`Error::Setting`] if `network` is not an address, a slash and a valid number of bits.
     pub fn trust(mut self, network: &str) -> Result<Self> {
         Arc::make_mut(&mut self.trusted).push(IpRule::allow(network)?);
         Ok(self)
@@ -115,7 +115,7 @@ impl ProxyProtocol {
     ///
     /// # Errors
     ///
-    /// Fails with [`ProxyError::Untrusted`] if the connection must be closed.
+    /// [`ProxyError::Untrusted`] if the connection must be closed.
     pub fn expects_header(&self, address: Option<SocketAddr>) -> std::result::Result<bool, ProxyError> {
         match self.trusts(address.map(|address| address.ip())) {
             true => Ok(true),
@@ -136,7 +136,7 @@ impl ProxyProtocol {
     ///
     /// # Errors
     ///
-    /// Fails if `input` does not begin with a valid header that is accepted.
+    /// [`ProxyError`] if `input` does not begin with a valid header that is accepted.
     pub fn parse(&self, input: &[u8]) -> std::result::Result<Option<(ProxyHeader, usize)>, ProxyError> {
         let version = match input.first() {
             Some(b'P') => Some(ProxyVersion::V1),

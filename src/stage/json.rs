@@ -38,10 +38,11 @@ const MAX_EXPLANATION: usize = 160;
 ///
 /// # Errors
 ///
-/// A frame that is not a value of type `In` is [`PeerError::Malformed`]. The error contains serde's
-/// explanation, shortened and without control characters, and the line and column, counted from 1.
-/// A message that serde cannot serialise is [`EncodeError::Unencodable`], which is returned to the
-/// writer: for example a map whose keys are not strings.
+/// - [`PeerError::Malformed`] for a frame that is not a value of type `In`. The error contains
+///   serde's explanation, shortened and without control characters, and the line and column,
+///   counted from 1.
+/// - [`EncodeError::Unencodable`] for a message that serde cannot serialise, which is returned to
+///   the writer: for example a map whose keys are not strings.
 ///
 /// ```
 /// use netwheel::{Pipeline, codec::LengthField, stage::Json};

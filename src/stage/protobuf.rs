@@ -31,7 +31,7 @@ const MAX_EXPLANATION: usize = 160;
 ///
 /// # Errors
 ///
-/// A frame that is not a message of type `In` is [`PeerError::Malformed`]. The error contains
+/// [`PeerError::Malformed`] for a frame that is not a message of type `In`. The error contains
 /// prost's explanation, shortened, which names the field. Every message can be written, but the
 /// codec refuses one that is too long.
 ///

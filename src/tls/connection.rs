@@ -106,8 +106,8 @@ impl Connection {
     /// consumed and ignored.
     ///
     /// # Errors
-    /// If the peer violates the protocol. The alert is in `output`; later calls return the same
-    /// error.
+    /// [`rustls::Error`] if the peer violates the protocol. The alert is in `output`; later calls
+    /// return the same error.
     pub(super) fn read(
         &mut self,
         input: &mut [u8],
@@ -156,7 +156,8 @@ impl Connection {
     /// Encrypts all of `plain`.
     ///
     /// # Errors
-    /// If the connection has failed, is not established, or must not encrypt any more.
+    /// [`rustls::Error`] if the connection has failed, is not established, or must not encrypt any
+    /// more.
     pub(super) fn write(&mut self, plain: &[u8], output: &mut Vec<u8>) -> Result<(), rustls::Error> {
         if self.closed {
             return Err(output_ended());

@@ -32,8 +32,8 @@ impl<H: Handler> Context<'_, H> {
     /// command in plaintext close the channel.
     ///
     /// # Errors
-    /// Those of [`start_filter`](Context::start_filter), and
-    /// [`Error::Setting`](crate::Error::Setting) if a client has no server name.
+    /// [`Error::Setting`](crate::Error::Setting) if a client has no server name. Otherwise the
+    /// errors of [`start_filter`](Context::start_filter).
     ///
     /// ```no_run
     /// use netwheel::{bytes::Bytes, prelude::*, tls::TlsServer};

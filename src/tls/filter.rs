@@ -33,7 +33,7 @@ impl TlsFilter {
     /// `workers`, the expensive steps of the handshake run there.
     ///
     /// # Errors
-    /// If rustls refuses the configuration.
+    /// An error if rustls refuses the configuration.
     pub(crate) fn server(
         config: Arc<ServerConfig>,
         certificates: Option<TlsCertificates>,
@@ -45,7 +45,7 @@ impl TlsFilter {
     /// Creates the filter of a client that expects a certificate for `name`.
     ///
     /// # Errors
-    /// If rustls refuses the configuration.
+    /// An error if rustls refuses the configuration.
     pub(crate) fn client(
         config: Arc<ClientConfig>,
         name: ServerName<'static>,

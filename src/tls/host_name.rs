@@ -10,7 +10,7 @@ pub(super) struct HostName(Box<str>);
 
 impl HostName {
     /// # Errors
-    /// If `name` is not a DNS name.
+    /// [`Error::Setting`] if `name` is not a DNS name.
     pub(super) fn parse(name: &str) -> Result<Self> {
         let lower = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
         match DnsName::try_from(lower.strip_prefix("*.").unwrap_or(&lower)) {

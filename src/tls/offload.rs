@@ -44,7 +44,7 @@ impl Handshake {
     /// Gives `session` and `input` to a worker, which calls `wake` when the result is in the slot.
     ///
     /// # Errors
-    /// The session, if the pool accepts no work.
+    /// The session if the pool accepts no work.
     pub(super) fn submit(
         pool: &WorkerPool,
         session: Box<Session>,

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 
 /// # Errors
-/// If a protocol name is out of range (RFC 7301, section 3.1).
+/// [`Error::Setting`] if a protocol name is out of range (RFC 7301, section 3.1).
 pub(super) fn check_alpn(protocols: &[String]) -> Result {
     match protocols.iter().find(|name| !(1..=255).contains(&name.len())) {
         Some(name) => Err(Error::setting("alpn", format!("{name:?}"), "names of 1 to 255 bytes")),

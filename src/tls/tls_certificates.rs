@@ -86,7 +86,7 @@ impl TlsCertificates {
     /// thread has left it. Calls run one after the other.
     ///
     /// # Errors
-    /// The error of the first file. Then no certificate is replaced.
+    /// The error of the first file that cannot be used. No certificate is replaced then.
     pub fn reload(&self) -> Result {
         let _one_at_a_time = self.0.reload.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.table();

@@ -33,7 +33,8 @@ impl RequestFacts {
     }
 
     /// # Errors
-    /// Another response would follow this one, or the connection would become a tunnel.
+    /// [`Error::Other`] if another response would follow this one, or the connection would become a
+    /// tunnel.
     pub(super) fn check(self, status: StatusCode) -> Result {
         if status.is_informational() || self.is_connect && status.is_success() {
             let cause = format!("a service cannot answer {status}: the connection is not its own");

@@ -73,7 +73,8 @@ impl<S: HttpService> ServiceCall<S> {
     /// Returns the next part of the response.
     ///
     /// # Errors
-    /// The service, its future or its body has failed.
+    /// [`Error::Other`] if the service, its future or its body has failed, or [`Error::Cancelled`]
+    /// if the call has ended.
     pub(super) fn poll_part(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Part<Response>>> {
         let polled = self.as_mut().poll_state(cx);
         if let Poll::Ready(Err(_)) = polled {
@@ -121,7 +122,8 @@ impl<S: HttpService> ServiceCall<S> {
     /// Begins the response. Its first bytes are sent with the head if they are ready.
     ///
     /// # Errors
-    /// The response is not valid, or its body fails. Nothing was sent, so the client gets a status.
+    /// An error if the response is not valid, or its body fails. Nothing was sent, so the client
+    /// gets a status.
     fn begin(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -177,7 +179,7 @@ impl<S: HttpService> ServiceCall<S> {
 /// Takes the bytes of a frame, and notes the end of the body.
 ///
 /// # Errors
-/// The body is longer than announced.
+/// [`Error::Other`] if the body is longer than announced.
 fn take_frame<S: HttpService>(
     call: &mut Projection<'_, S>,
     frame: Option<Frame<ResponseData<S>>>,

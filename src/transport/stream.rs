@@ -214,8 +214,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// Returns the system's error and the failed step, or an error if `local` is given for a
-    /// transport without IP addresses.
+    /// [`Error::Io`] with the system's error and the failed step, or an error if `local` is given
+    /// for a transport without IP addresses.
     pub(crate) fn connect(to: &Address, local: Option<SocketAddr>, options: &TcpOptions) -> Result<Self> {
         #[cfg(feature = "simulation")]
         if machine::simulated::current().is_some() {

@@ -37,8 +37,8 @@ pub(crate) fn adopt(listener: std::net::TcpListener) -> io::Result<mio::net::Tcp
 ///
 /// # Errors
 ///
-/// Returns the system's error and the failed step. A failure to bind the local address is a step of
-/// its own.
+/// [`Error::Io`] with the system's error and the failed step. A failure to bind the local address
+/// is a step of its own.
 pub(crate) fn connect(
     address: SocketAddr,
     local: Option<SocketAddr>,

@@ -249,7 +249,7 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// Returns the system's error and the failed step.
+    /// [`Error::Io`] with the system's error and the failed step.
     pub(crate) fn bind(address: SocketAddr, options: &UdpOptions) -> Result<Self> {
         let failed = |operation| move |e| Error::io(operation, e);
         #[cfg(feature = "simulation")]

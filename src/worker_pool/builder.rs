@@ -74,7 +74,7 @@ impl WorkerPoolBuilder {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Setting`] if a setting is out of range.
+    /// [`Error::Setting`] if a setting is out of range.
     pub fn build(self) -> Result<WorkerPool> {
         if self.threads == 0 || self.threads > 1024 {
             return Err(Error::setting("threads", self.threads, "1 to 1024 threads of a worker pool"));

@@ -198,8 +198,8 @@ impl WorkerPool {
     ///
     /// # Errors
     ///
-    /// The error carries the work. Its reason is [`Error::Full`] if `max_pending` work items are
-    /// waiting, or [`Error::Io`] if the pool has no thread and cannot start one.
+    /// [`Error::Full`] if `max_pending` work items are waiting, or [`Error::Io`] if the pool has no
+    /// thread and cannot start one. The error carries the work.
     pub fn execute<T, F: FnOnce() -> T + Send + 'static>(&self, work: F) -> Result<(), SendError<F>> {
         self.submit(Plain(work)).map_err(|refused| refused.map(|Plain(work)| work))
     }
@@ -208,7 +208,7 @@ impl WorkerPool {
     ///
     /// # Errors
     ///
-    /// See [`WorkerPool::execute`].
+    /// The errors of [`WorkerPool::execute`].
     pub(crate) fn submit<W: Work + 'static>(&self, work: W) -> Result<(), SendError<W>> {
         let pool = &self.owner.pool;
         let mut unwanted = Vec::new();

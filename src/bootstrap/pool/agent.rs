@@ -137,8 +137,8 @@ impl HttpAgent {
     /// of the URL, unless the request has one.
     ///
     /// # Errors
-    /// Besides those of a [`PoolRequest`], the completion fails with [`Error::Encode`] if the
-    /// target is not the URL of `http` or `https`, or needs TLS.
+    /// [`Error::Encode`] if the target is not the URL of `http` or `https`, or needs TLS. Otherwise
+    /// the completion fails with the errors of a [`PoolRequest`].
     pub fn request(&self, request: Request) -> PoolRequest {
         let origin = self.shared.origin(&request);
         let (origin, request) = match origin {
@@ -231,7 +231,7 @@ impl HttpAgentBuilder {
     /// Builds the agent. Opens no connection.
     ///
     /// # Errors
-    /// If a setting is out of range.
+    /// [`Error::Setting`] if a setting is out of range.
     pub fn build(self) -> Result<HttpAgent> {
         for (name, value) in
             [("max_hosts", self.max_hosts), ("connections_per_host", self.connections_per_host)]
@@ -253,7 +253,7 @@ impl Shared {
     /// Returns the origin of a request, and the target for its server.
     ///
     /// # Errors
-    /// The target is not a URL that the agent can request.
+    /// [`Error::Encode`] if the target is not a URL that the agent can request.
     fn origin(&self, request: &Request) -> Result<(Origin, String)> {
         let refuse = |why: &'static str| Err(EncodeError::Unencodable(why.into()).into());
         let Some(AbsoluteTarget { scheme, origin_form, .. }) = request.absolute_target() else {
@@ -279,7 +279,8 @@ impl Shared {
     /// Returns the pool of an origin.
     ///
     /// # Errors
-    /// All pools are in use, or a setting is out of range.
+    /// [`Error::Closed`] if the agent is closed, [`Error::Full`] if all pools are in use, or
+    /// [`Error::Setting`] if a setting is out of range.
     fn pool(&self, origin: &Origin) -> Result<Arc<PoolService<Call>>> {
         let mut pools = self.lock();
         if pools.is_closed {

@@ -195,7 +195,8 @@ where
     /// Resolves a host name once, which may block, and uses its first address.
     ///
     /// # Errors
-    /// If a setting is out of range, or the host name has no address.
+    /// [`Error::Setting`] if a setting is out of range, or [`Error::Io`] if the host name has no
+    /// address.
     pub fn build(self, address: impl ToAddress) -> Result<ChannelPool<P::Message>> {
         if self.size == 0 {
             return Err(Error::setting("size", 0, "1 or more"));
@@ -242,14 +243,11 @@ impl<M: 'static> ChannelPool<M> {
     /// stays in the queue, and returns the acquired channel immediately.
     ///
     /// # Errors
-    /// The completion fails with
-    ///
-    /// - [`Error::TimedOut`] after the pool's `acquire_timeout`,
-    /// - [`Error::Full`] if too many acquires wait,
-    /// - [`Error::Closed`] if the pool is closed,
-    /// - [`Error::ShutDown`] if the loops are shut down,
-    /// - the error of `on_acquire`,
-    /// - an error of [`ClientBootstrap::connect`].
+    /// - [`Error::TimedOut`] after the pool's `acquire_timeout`.
+    /// - [`Error::Full`] if too many acquires wait.
+    /// - [`Error::Closed`] if the pool is closed.
+    /// - [`Error::ShutDown`] if the loops are shut down.
+    /// - The error of `on_acquire`, or an error of [`ClientBootstrap::connect`].
     pub fn acquire(&self) -> Completion<PooledChannel<M>> {
         self.service.acquire()
     }

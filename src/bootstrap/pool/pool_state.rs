@@ -241,7 +241,7 @@ impl<M: 'static, C> PoolState<M, C> {
     }
 
     /// # Errors
-    /// If `limit` acquires wait already.
+    /// The waiter if `limit` acquires wait already.
     pub(super) fn wait(&mut self, waiter: Waiter<C>, limit: usize) -> Result<(), Waiter<C>> {
         if self.waiters.len() >= limit {
             return Err(waiter);

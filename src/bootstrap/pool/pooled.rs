@@ -32,7 +32,7 @@ pub(super) trait PoolOwner<M>: Send + Sync {
     /// Takes a channel back.
     ///
     /// # Errors
-    /// If the pool is closed; the channel is closed as well.
+    /// [`Error::Closed`] if the pool is closed; the channel is closed as well.
     fn release(self: Arc<Self>, channel: &Channel<M>) -> Result;
 
     /// Closes a channel and frees its place in the pool.

@@ -41,10 +41,13 @@ use std::{fmt, sync::Arc, time::Duration};
 /// sent, or when the method is safe (GET, HEAD, OPTIONS or TRACE).
 ///
 /// # Errors
-/// The completions of [`send`](PoolRequest::send) and [`stream`](PoolRequest::stream) fail with the
-/// errors of a [`Call`]. Errors before the request is sent are a [`NotSent`], with an error of
-/// [`acquire`](ChannelPool::acquire) or [`Error::TimedOut`](crate::Error::TimedOut) as their cause.
-/// If an earlier attempt was sent, that cause is the error itself.
+/// - [`NotSent`] for errors before the request is sent. Its cause is an error of
+///   [`acquire`](ChannelPool::acquire) or [`Error::TimedOut`](crate::Error::TimedOut). If an
+///   earlier attempt was sent, that cause is the error itself.
+/// - The other errors of a [`Call`].
+///
+/// The completions of [`send`](PoolRequest::send) and [`stream`](PoolRequest::stream) fail with
+/// them.
 ///
 /// [`NotSent`]: crate::http::NotSent
 #[must_use]

@@ -26,7 +26,7 @@ pub(super) trait RequestSource: Send + Sync {
     /// Returns the pool for the next attempt.
     ///
     /// # Errors
-    /// If there is none.
+    /// An error if the source has no pool for the request.
     fn pool(&self) -> Result<Arc<PoolService<Call>>>;
 
     fn group(&self) -> &EventLoopGroup;

@@ -112,7 +112,7 @@ impl Backoff {
     }
 
     /// # Errors
-    /// If a setting is out of range.
+    /// [`Error::Setting`] if a setting is out of range.
     pub(crate) fn check(&self) -> Result {
         if self.initial.is_zero() {
             return Err(Error::setting("initial", "0", "more than 0"));

@@ -45,8 +45,8 @@ impl<M: 'static> ReconnectingChannel<M> {
     /// handler's `active` is called.
     ///
     /// # Errors
-    /// Fails with the error of the client if the client ends first, or with [`Error::Cancelled`] if
-    /// the client was closed.
+    /// [`Error::Cancelled`] if the client was closed, or the error of the client if the client ends
+    /// first.
     pub fn connected(&self) -> Completion<Channel<M>> {
         let mut state = self.reconnect_state.lock();
         match &state.phase {

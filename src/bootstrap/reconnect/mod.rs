@@ -186,8 +186,12 @@ where
     /// in turn.
     ///
     /// # Errors
-    /// If a setting is out of range, the host name has no address, the loop's queue is full, or the
-    /// loop is shut down. An unreachable server is not an error: the client keeps trying.
+    /// - [`Error::Setting`] if a setting is out of range.
+    /// - [`Error::Io`] if the host name has no address.
+    /// - [`Error::Full`] if the loop's queue is full.
+    /// - [`Error::ShutDown`] if the loop is shut down.
+    ///
+    /// An unreachable server is not an error: the client keeps trying.
     pub fn connect(self, address: impl ToAddress) -> Result<ReconnectingChannel<P::Message>> {
         let ReconnectBuilder { bootstrap, backoff, hook, retry_if } = self;
         backoff.check()?;

@@ -74,7 +74,7 @@ impl<M: 'static> ChannelGroupBuilder<M> {
     /// Builds an empty group.
     ///
     /// # Errors
-    /// If a setting is out of range.
+    /// [`Error::Setting`] if a setting is out of range.
     pub fn build(self) -> Result<ChannelGroup<M>> {
         if self.max_waiting == 0 {
             return Err(Error::setting("max_waiting", 0, "1 broadcast or more"));

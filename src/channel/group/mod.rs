@@ -293,11 +293,11 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
     /// Writes a message to all members. Returns immediately; the loops of the members write it.
     ///
     /// # Errors
-    /// Returns the message with [`Error::Full`](crate::Error::Full) if too many broadcasts of this
-    /// group wait already ([`max_waiting`](ChannelGroupBuilder::max_waiting),
-    /// [`max_waiting_deliveries`](ChannelGroupBuilder::max_waiting_deliveries)). Also returns the
-    /// message if all of the members' loops refuse it, with the error of one of them. If only some
-    /// loops refuse it, [`Broadcast::unreached`] returns the number of their members.
+    /// [`Error::Full`](crate::Error::Full) if too many broadcasts of this group wait already
+    /// ([`max_waiting`](ChannelGroupBuilder::max_waiting),
+    /// [`max_waiting_deliveries`](ChannelGroupBuilder::max_waiting_deliveries)). If all of the
+    /// members' loops refuse the message, the error of one of them. Both return the message. If
+    /// only some loops refuse it, [`Broadcast::unreached`] returns the number of their members.
     pub fn broadcast(&self, message: M) -> Result<Broadcast, SendError<M>> {
         let (parts, members) = {
             let mut members = self.inner.lock();
@@ -309,7 +309,7 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
     /// Like [`broadcast`](ChannelGroup::broadcast), but skips `id`, which is usually the sender.
     ///
     /// # Errors
-    /// Those of [`broadcast`](ChannelGroup::broadcast).
+    /// The errors of [`broadcast`](ChannelGroup::broadcast).
     pub fn broadcast_except(&self, id: ChannelId, message: M) -> Result<Broadcast, SendError<M>> {
         let (parts, members, except) = {
             let mut members = self.inner.lock();
@@ -335,7 +335,7 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`broadcast`](ChannelGroup::broadcast).
+    /// The errors of [`broadcast`](ChannelGroup::broadcast).
     pub fn broadcast_where(
         &self,
         filter: impl FnMut(&Channel<M>) -> bool,

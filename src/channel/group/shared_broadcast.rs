@@ -61,7 +61,7 @@ impl<M: Clone + Send + Sync + 'static> SharedBroadcast<M> {
     /// Sends a delivery to each loop, with the reservations at its members.
     ///
     /// # Errors
-    /// Returns the message if no loop accepts its delivery.
+    /// The message if no loop accepts its delivery.
     pub(super) fn send(self, reserved: Vec<PartReservations>) -> Result<Broadcast, SendError<M>> {
         let shared_broadcast = Arc::new(self);
         let Sending { parts, members, except, .. } = &shared_broadcast.sending;

@@ -29,7 +29,7 @@ impl WaitingDeliveries {
     /// Admits a broadcast to this number of members.
     ///
     /// # Errors
-    /// If a limit is reached.
+    /// [`Error::Full`] if a limit is reached.
     pub(super) fn begin(&self, members: usize) -> Result {
         // A broadcast to more members than the limit is admitted when nothing else waits.
         let add = |waiting: usize| (waiting < self.max_deliveries).then(|| waiting.saturating_add(members));

@@ -234,14 +234,14 @@ impl<M: 'static> Channel<M> {
     /// - The policy is not [`Overflow::Refuse`](crate::channel::Overflow) and drops the message.
     ///
     /// # Errors
-    /// Returns the message
+    /// - [`Closed`](crate::Error::Closed) if the channel is closed.
+    /// - [`PipelineReplaced`](Error::PipelineReplaced) if the pipeline now writes messages of
+    ///   another type.
+    /// - [`Full`](crate::Error::Full) if the message does not fit into `max_outbound` in addition
+    ///   to pending bytes, or the loop's queue is full. This does not happen if the channel is
+    ///   [writable](Channel::is_writable), or was when this handle last checked.
     ///
-    /// - if the channel is closed,
-    /// - with [`PipelineReplaced`](Error::PipelineReplaced) if the pipeline now writes messages of
-    ///   another type,
-    /// - with [`Full`](crate::Error::Full) if the message does not fit into `max_outbound` in
-    ///   addition to pending bytes, or the loop's queue is full. This does not happen if the
-    ///   channel is [writable](Channel::is_writable), or was when this handle last checked.
+    /// The message is returned.
     pub fn write(&self, message: M) -> Result<(), SendError<M>>
     where
         M: Send,
@@ -267,7 +267,7 @@ impl<M: 'static> Channel<M> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`write`](Channel::write), except [`Full`](crate::Error::Full). The message is
+    /// The errors of [`write`](Channel::write), except [`Full`](crate::Error::Full). The message is
     /// returned.
     pub async fn send(&self, message: M) -> Result<(), SendError<M>>
     where
@@ -290,8 +290,8 @@ impl<M: 'static> Channel<M> {
     /// fails.
     ///
     /// # Errors
-    /// Those of [`write`](Channel::write). Also returns the message with
-    /// [`Full`](crate::Error::Full) if 65,536 tracked writes of the channel are pending.
+    /// [`Full`](crate::Error::Full) if 65,536 tracked writes of the channel are pending. Otherwise
+    /// the errors of [`write`](Channel::write). The message is returned.
     pub fn write_tracked(&self, message: M) -> Result<Completion, SendError<M>>
     where
         M: Send,

@@ -35,8 +35,8 @@ pub(crate) trait MailSender: Any + Send + Sync {
     /// Puts mail into the loop's queue and wakes the loop if it sleeps.
     ///
     /// # Errors
-    /// Returns the mail if the loop has ended, or if the queue is full and the mail is not
-    /// [always taken](Mail::is_always_taken).
+    /// The mail if the loop has ended, or if the queue is full and the mail is not [always
+    /// taken](Mail::is_always_taken).
     fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)>;
 
     /// Puts mail into the loop's queue that the loop handles when it is awake the next time. A full
@@ -46,7 +46,7 @@ pub(crate) trait MailSender: Any + Send + Sync {
     /// Puts the loop's part of a broadcast into its queue and wakes the loop if it sleeps.
     ///
     /// # Errors
-    /// Returns the delivery if the loop has ended or the queue is full.
+    /// The delivery if the loop has ended or the queue is full.
     fn broadcast(&self, delivery: Box<Delivery>) -> Result<(), (Box<Delivery>, Error)>;
 
     /// Returns the loop's clock.

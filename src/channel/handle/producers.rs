@@ -75,8 +75,8 @@ impl Producers {
     /// Reserves the weight of a message of this size, which counts from now on.
     ///
     /// # Errors
-    /// If it lacks a permit, the channel is not writable, and the message does not fit into the
-    /// channel's limit.
+    /// [`Error::Full`] if the message lacks a permit, the channel is not writable, and the message
+    /// does not fit into the channel's limit.
     #[inline]
     pub(super) fn reserve(&self, size: Option<usize>, permit: bool) -> Result<ReservedWeight> {
         let typical = self.typical.load(Ordering::Relaxed);
@@ -202,7 +202,7 @@ impl Producers {
     /// Counts an unconfirmed write.
     ///
     /// # Errors
-    /// If the limit of unconfirmed writes is reached.
+    /// [`Error::Full`] if the limit of unconfirmed writes is reached.
     pub(in crate::channel) fn begin_unconfirmed(&self) -> Result {
         if self.unconfirmed.fetch_add(1, Ordering::Relaxed) < MAX_UNCONFIRMED {
             return Ok(());

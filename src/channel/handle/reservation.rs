@@ -26,7 +26,7 @@ impl<S: Deref<Target = ChannelShared>> Reservation<S> {
     /// Reserves the weight of a message of this size, and returns it to be queued with the message.
     ///
     /// # Errors
-    /// If the channel has no room for it.
+    /// [`Error::Full`](crate::Error::Full) if the channel has no room for the message.
     #[inline]
     pub(super) fn new(shared: S, size: Option<usize>, permit: bool) -> Result<(Self, ReservedWeight)> {
         let reserved = shared.producers.reserve(size, permit)?;

@@ -46,7 +46,7 @@ impl TaskStart {
     /// Returns the time of the first run, and the repetition.
     ///
     /// # Errors
-    /// If the settings of the period are out of range.
+    /// [`Error::Setting`] if the settings of the period are out of range.
     pub(crate) fn begin(self, random: &Random) -> Result<(TaskTime, Option<Repeat>)> {
         match self {
             TaskStart::Once(when) => Ok((when, None)),

@@ -98,7 +98,7 @@ impl Periodic {
 
 impl Periodic {
     /// # Errors
-    /// If the period or delay is zero, or shorter than the jitter.
+    /// [`Error::Setting`] if the period or delay is zero, or shorter than the jitter.
     pub(crate) fn check(&self) -> Result {
         let (setting, at_most) = match self.rhythm {
             Rhythm::Rate(_) => ("period", "at most the period"),
@@ -151,7 +151,7 @@ impl Repeat {
     /// Returns the repetition, and the deadline of the first run, both counted from `now`.
     ///
     /// # Errors
-    /// If the period or delay is zero, or shorter than the jitter.
+    /// [`Error::Setting`] if the period or delay is zero, or shorter than the jitter.
     pub(crate) fn new(periodic: Periodic, now: u64, random: &Random) -> Result<(Self, u64)> {
         periodic.check()?;
         let Periodic { missed, jitter, .. } = periodic;

@@ -50,7 +50,7 @@ fn pairs(items: Vec<RespValue>) -> Vec<(RespValue, RespValue)> {
 /// Builds the value of the message that is the first `length` bytes of `input`.
 ///
 /// # Errors
-/// The reason why an inline command is invalid. The scanner has found all other faults.
+/// [`RespError`] if an inline command is invalid. The scanner has found all other faults.
 pub(super) fn assemble(
     input: &Bytes,
     length: usize,

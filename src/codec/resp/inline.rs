@@ -9,8 +9,8 @@ const OF_BROWSERS: [&[u8]; 2] = [b"post", b"host:"];
 /// Splits a line into its arguments by the rules of Redis.
 ///
 /// # Errors
-/// If a quote is not closed, or if the line belongs to an HTTP request. A browser that a web page
-/// has made to send one would execute the commands in its body.
+/// [`RespError`] if a quote is not closed, or if the line belongs to an HTTP request. A browser
+/// that a web page has made to send one would execute the commands in its body.
 pub(super) fn arguments(line: &Bytes) -> Result<Vec<RespValue>, RespError> {
     let arguments = split(line)?;
     let command = arguments.first().and_then(RespValue::as_bytes);

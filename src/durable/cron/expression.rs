@@ -125,8 +125,8 @@ impl Cron {
     ///
     /// # Errors
     ///
-    /// Returns an error if the expression is malformed, never matches or is longer than
-    /// [`MAX_LENGTH`](Cron::MAX_LENGTH), and if the zone is unknown.
+    /// [`CronError`] if the expression is malformed, never matches or is longer than
+    /// [`MAX_LENGTH`](Cron::MAX_LENGTH), or if the zone is unknown.
     pub fn new(expression: &str, zone: &str) -> Result<Cron, CronError> {
         let rules = Zone::get(zone);
         Cron::with_rules(expression, zone, rules)

@@ -23,10 +23,12 @@ impl DurableTimers {
     ///
     /// # Errors
     ///
-    /// The completion fails, and the timers go on: if a file with this name exists, if it cannot be
-    /// written, with [`StoreError::Busy`](crate::durable::StoreError::Busy) while another copy is
-    /// made, or if the store is of another kind. Also like that of
-    /// [`counts`](DurableTimers::counts).
+    /// - [`StoreError::Busy`](crate::durable::StoreError::Busy) while another copy is made.
+    /// - [`StoreError`](crate::durable::StoreError) if a file with this name exists, if it cannot
+    ///   be written, or if the store is of another kind.
+    /// - The errors of [`counts`](DurableTimers::counts).
+    ///
+    /// The completion fails with the error, and the timers go on.
     ///
     /// ```
     /// # use netwheel::{EventLoopGroup, durable::{DurableTimers, SqliteStore}};

@@ -48,7 +48,8 @@ impl DurableCollector {
     ///
     /// # Errors
     ///
-    /// Fails if timers of the collector have the same name, because the label would be ambiguous.
+    /// [`Error::Setting`] if timers of the collector have the same name, because the label would be
+    /// ambiguous.
     pub fn and(mut self, name: impl Into<String>, timers: &DurableTimers) -> Result<Self> {
         let name = name.into();
         if self.sources.iter().any(|(other, _)| *other == name) {

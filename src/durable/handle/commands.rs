@@ -18,9 +18,11 @@ impl DurableTimers {
     ///
     /// # Errors
     ///
-    /// The completion fails, and the timer is unchanged: with [`Error::Full`] if too many
-    /// operations wait, [`Error::ShutDown`] after [`close`](DurableTimers::close), or
-    /// [`Error::Other`] with a [`StoreError`](crate::durable::StoreError). After
+    /// - [`Error::Full`] if too many operations wait.
+    /// - [`Error::ShutDown`] after [`close`](DurableTimers::close).
+    /// - [`Error::Other`] with a [`StoreError`](crate::durable::StoreError) if the store fails.
+    ///
+    /// The completion fails with the error, and the timer is unchanged. After
     /// [`StoreError::Busy`](crate::durable::StoreError::Busy) from a store on another machine, the
     /// timer may have been changed; the command can be repeated.
     pub fn cancel(&self, id: TimerId) -> Completion<bool> {
@@ -32,7 +34,7 @@ impl DurableTimers {
     ///
     /// # Errors
     ///
-    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
+    /// The errors of [`cancel`](DurableTimers::cancel).
     pub fn move_to(&self, id: TimerId, when: impl Into<When>) -> Completion<bool> {
         let due = when.into().due(self.port.wall_time());
         self.ask(id, TimerCommand::MoveTo(due))
@@ -44,7 +46,7 @@ impl DurableTimers {
     ///
     /// # Errors
     ///
-    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
+    /// The errors of [`cancel`](DurableTimers::cancel).
     pub fn run_now(&self, id: TimerId) -> Completion<bool> {
         self.ask(id, TimerCommand::RunNow)
     }
@@ -74,7 +76,7 @@ impl DurableTimers {
     ///
     /// # Errors
     ///
-    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
+    /// The errors of [`cancel`](DurableTimers::cancel).
     pub fn find(&self, topic: &str, key: &str) -> Completion<Option<TimerInfo>> {
         let filter = TimerFilter::new().topic(topic).key(key).limit(1);
         self.query(move |store| Ok(store.list(&filter)?.pop()))
@@ -88,7 +90,7 @@ impl DurableTimers {
     ///
     /// # Errors
     ///
-    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
+    /// The errors of [`cancel`](DurableTimers::cancel).
     pub fn cancel_key(&self, topic: &str, key: &str) -> Completion<bool> {
         self.ask_key(topic, key, TimerCommand::Cancel)
     }
@@ -98,7 +100,7 @@ impl DurableTimers {
     ///
     /// # Errors
     ///
-    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
+    /// The errors of [`cancel`](DurableTimers::cancel).
     pub fn move_key(&self, topic: &str, key: &str, when: impl Into<When>) -> Completion<bool> {
         let due = when.into().due(self.port.wall_time());
         self.ask_key(topic, key, TimerCommand::MoveTo(due))
@@ -109,7 +111,7 @@ impl DurableTimers {
     ///
     /// # Errors
     ///
-    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
+    /// The errors of [`cancel`](DurableTimers::cancel).
     pub fn run_key(&self, topic: &str, key: &str) -> Completion<bool> {
         self.ask_key(topic, key, TimerCommand::RunNow)
     }

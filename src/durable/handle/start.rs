@@ -98,9 +98,10 @@ impl DurableTimers {
     ///
     /// # Errors
     ///
-    /// The completion fails, and nothing is stored, with [`Error::Full`] if there are more timers
-    /// than [`max_waiting`](crate::durable::DurableTimersBuilder::max_waiting) permits. Otherwise
-    /// each result has the errors of [`start`](StartTimer::start).
+    /// [`Error::Full`] if there are more timers than
+    /// [`max_waiting`](crate::durable::DurableTimersBuilder::max_waiting) permits. The completion
+    /// fails with it, and nothing is stored. Otherwise each result has the errors of
+    /// [`start`](StartTimer::start).
     ///
     /// ```
     /// # use netwheel::{EventLoopGroup, durable::{Due, DurableTimers, Late, MemoryDisk, Retry, Topic}};
@@ -288,11 +289,14 @@ impl<'a> StartTimer<'a> {
     ///
     /// # Errors
     ///
-    /// The completion fails, and nothing is stored: with [`Error::Setting`] for a topic that the
-    /// program does not have, a payload that is too large, or a key that is too long;
-    /// [`Error::Other`] if the payload cannot be converted to JSON; [`Error::Full`] if too many
-    /// starts wait; [`Error::ShutDown`] after [`DurableTimers::close`]; [`Error::Other`] with a
-    /// [`StoreError`](crate::durable::StoreError). After
+    /// - [`Error::Setting`] if the program does not have the topic, the payload is too large, or
+    ///   the key is too long.
+    /// - [`Error::Other`] if the payload cannot be converted to JSON.
+    /// - [`Error::Full`] if too many starts wait.
+    /// - [`Error::ShutDown`] after [`DurableTimers::close`].
+    /// - [`Error::Other`] with a [`StoreError`](crate::durable::StoreError) if the store fails.
+    ///
+    /// The completion fails with the error, and nothing is stored. After
     /// [`StoreError::Busy`](crate::durable::StoreError::Busy) from a store on another machine it is
     /// not known whether the timer was stored; a start with a key can be repeated.
     pub fn start(self) -> Completion<TimerId> {

@@ -88,7 +88,7 @@ impl DurableTimers {
     ///
     /// # Errors
     ///
-    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
+    /// The errors of [`cancel`](DurableTimers::cancel).
     pub fn list(&self, filter: TimerFilter) -> Completion<Vec<TimerInfo>> {
         self.query(move |store| store.list(&filter).map_err(Error::from))
     }
@@ -102,7 +102,7 @@ impl DurableTimers {
     ///
     /// # Errors
     ///
-    /// The completion fails with the error of the work, or like that of
+    /// The error of the work if it fails. Otherwise the errors of
     /// [`counts`](DurableTimers::counts).
     pub fn transaction<T: Send + 'static>(
         &self,
@@ -154,7 +154,7 @@ impl DurableTimers {
     ///
     /// # Errors
     ///
-    /// The completion fails with the error of a store that has stopped.
+    /// The error of the store if it has stopped.
     pub fn close(&self) -> Completion {
         let (completer, done) = self.port.run_and_stored();
         self.port.is_closing.store(true, std::sync::atomic::Ordering::Release);

@@ -16,7 +16,7 @@ impl DurableTimers {
     ///
     /// # Errors
     ///
-    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
+    /// The errors of [`cancel`](DurableTimers::cancel).
     pub fn counts(&self) -> Completion<Vec<TopicCounts>> {
         let port = self.port.clone();
         self.query(move |store| {
@@ -44,7 +44,7 @@ impl DurableTimers {
     ///
     /// # Errors
     ///
-    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
+    /// The errors of [`cancel`](DurableTimers::cancel).
     ///
     /// ```
     /// use netwheel::{EventLoopGroup, durable::{Due, DurableTimers, Late, MemoryDisk, Retry, Topic}};
@@ -69,7 +69,7 @@ impl DurableTimers {
     ///
     /// # Errors
     ///
-    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
+    /// The errors of [`cancel`](DurableTimers::cancel).
     pub fn resume(&self, topic: &str) -> Completion<bool> {
         self.set_paused(topic, false)
     }
@@ -84,7 +84,7 @@ impl DurableTimers {
     ///
     /// # Errors
     ///
-    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
+    /// The errors of [`cancel`](DurableTimers::cancel).
     pub fn retry_dead(&self, topic: &str, over: Duration) -> Completion<u64> {
         self.dead_work(topic, DeadAction::Retry { over: duration_millis(over) })
     }
@@ -94,7 +94,7 @@ impl DurableTimers {
     ///
     /// # Errors
     ///
-    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
+    /// The errors of [`cancel`](DurableTimers::cancel).
     pub fn remove_dead(&self, topic: &str) -> Completion<u64> {
         self.dead_work(topic, DeadAction::Remove)
     }

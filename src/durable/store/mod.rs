@@ -51,8 +51,8 @@ pub trait TimerStore: Send {
     ///
     /// # Errors
     ///
-    /// After an error, none of the changes was made. After a [transient](StoreError::is_transient)
-    /// one, the caller may pass the same changes again.
+    /// [`StoreError`] if the transaction failed; none of the changes was made then. After a
+    /// [transient](StoreError::is_transient) error, the caller may pass the same changes again.
     fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError>;
 
     /// Returns pending timers in the order of their keys, of those attached topics that the range
@@ -149,8 +149,8 @@ pub trait TimerStore: Send {
     ///
     /// # Errors
     ///
-    /// An error after which nothing may be written. Failures of work that the next call tries again
-    /// are counted instead.
+    /// [`StoreError`] if nothing may be written any more. Failures of work that the next call tries
+    /// again are counted instead.
     fn maintain(&mut self) -> Result<Maintenance, StoreError> {
         Ok(Maintenance::default())
     }

@@ -66,7 +66,7 @@ pub(crate) trait ChildLoops: Send + Sync {
     /// Chooses the loop of the next connection, and counts the connection there.
     ///
     /// # Errors
-    /// The limit of connections per loop, if all loops have reached it.
+    /// The limit of connections per loop if all loops have reached it.
     fn assign(&self, weight: u32) -> Result<(Arc<LoopShared>, Assignment), usize>;
 }
 

@@ -111,9 +111,12 @@ impl EventLoop {
     /// ```
     ///
     /// # Errors
-    /// The source is handed back with [`Error::Full`] if the loop has as many sources as
-    /// [`max_event_sources`](crate::group::EventLoopGroupBuilder::max_event_sources) allows or its
-    /// queue is full. It is handed back with [`Error::ShutDown`] if the loop is shut down.
+    /// - [`Error::Full`] if the loop has as many sources as
+    ///   [`max_event_sources`](crate::group::EventLoopGroupBuilder::max_event_sources) allows or
+    ///   its queue is full.
+    /// - [`Error::ShutDown`] if the loop is shut down.
+    ///
+    /// The source is returned.
     ///
     /// The completion fails with [`Error::Io`] if the poll does not accept the descriptor, for
     /// example a regular file, or a descriptor that is registered already. It fails with

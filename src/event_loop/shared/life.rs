@@ -167,7 +167,8 @@ impl LoopShared {
     /// because the hook runs on it.
     ///
     /// # Errors
-    /// Fails if the loop has ended, cannot be started, or has too many hooks.
+    /// [`Error::ShutDown`] if the loop has ended, [`Error::Full`] if it has too many hooks, or an
+    /// error if it cannot be started.
     pub(crate) fn add_hook(&self, hook: Task) -> Result {
         if self.state() == LifeState::NotStarted {
             self.start()?;

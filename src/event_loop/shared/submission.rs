@@ -26,7 +26,7 @@ impl LoopShared {
     /// thread if it sleeps beyond `when` (0 for now).
     ///
     /// # Errors
-    /// Returns the mail if the queue is full or closed.
+    /// The mail if the queue is full or closed.
     pub(crate) fn submit(&self, mail: LoopMail, when: u64) -> Result<(), SendError<LoopMail>> {
         self.submit_with(when, mail, |mail| mail)
     }
@@ -41,7 +41,7 @@ impl LoopShared {
     /// be called on the loop's own thread.
     ///
     /// # Errors
-    /// Hands `value` back if the queue stayed full, or is closed.
+    /// `value` if the queue stayed full, or is closed.
     pub(crate) fn submit_timeout<V>(
         &self,
         value: V,
@@ -60,7 +60,7 @@ impl LoopShared {
     /// accepted it.
     ///
     /// # Errors
-    /// Hands `value` back if the queue is full or closed.
+    /// `value` if the queue is full or closed.
     #[inline]
     pub(crate) fn submit_with<V>(
         &self,
@@ -81,7 +81,7 @@ impl LoopShared {
     /// accepted it.
     ///
     /// # Errors
-    /// Hands `value` back if the queue is closed.
+    /// `value` if the queue is closed.
     pub(crate) fn submit_always_with<V>(
         &self,
         value: V,

@@ -37,7 +37,8 @@ impl ShutdownHooks {
     /// Adds a hook that runs when the loop has ended.
     ///
     /// # Errors
-    /// If the hooks have already run, or [`MAX_HOOKS`] were added.
+    /// [`Error::ShutDown`] if the hooks have already run, or [`Error::Full`] if [`MAX_HOOKS`] were
+    /// added.
     pub(crate) fn add(&self, hook: Task) -> Result {
         let mut state = self.lock();
         if state.over {

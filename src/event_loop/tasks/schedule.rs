@@ -93,7 +93,7 @@ impl EventLoop {
     /// the others run at the end of the next turn.
     ///
     /// # Errors
-    /// Like [`schedule`](EventLoop::schedule).
+    /// The errors of [`schedule`](EventLoop::schedule).
     #[doc(alias = "schedule_at_turn_end")]
     #[track_caller]
     pub fn execute_at_turn_end<T: Send + 'static>(

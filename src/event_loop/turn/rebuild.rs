@@ -22,7 +22,8 @@ impl Turn {
     /// Opens a new poll and moves all sources to it.
     ///
     /// # Errors
-    /// If no poll can be opened, which has been logged. The old poll then stays in use.
+    /// [`Error::Io`] if no poll can be opened, and [`Error::Other`] on systems without this. Both
+    /// have been logged. The old poll then stays in use.
     pub(crate) fn rebuild(&mut self, cause: RebuildCause) -> Result<PollRebuild> {
         self.spin.rebuilt();
         if cfg!(windows) {

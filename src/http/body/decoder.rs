@@ -49,7 +49,7 @@ impl BodyDecoder {
     /// Returns a decoder, or `None` if there is no body.
     ///
     /// # Errors
-    /// The declared length is beyond the limit.
+    /// [`HttpError::BodyTooLong`] if the declared length is beyond the limit.
     pub(in crate::http) fn new(framing: Framing, settings: &HttpSettings) -> Result<Option<Self>, HttpError> {
         let state = match framing {
             Framing::None => return Ok(None),

@@ -107,9 +107,9 @@ impl BodyStream {
     /// cancels the first one.
     ///
     /// # Errors
-    /// The completion fails if the body does not arrive completely: with [`Error::Closed`], or with
-    /// the error of the channel, such as
-    /// [`PeerError::Truncated`](crate::error::PeerError::Truncated) or [`Error::TimedOut`].
+    /// [`Error::Closed`], or the error of the channel, such as
+    /// [`PeerError::Truncated`](crate::error::PeerError::Truncated) or [`Error::TimedOut`], if the
+    /// body does not arrive completely.
     #[expect(clippy::should_implement_trait, reason = "a completion is no item")]
     pub fn next(&mut self) -> Completion<Option<Bytes>> {
         let shared = Arc::downgrade(&self.shared);

@@ -34,14 +34,12 @@ use std::{sync::Arc, time::Duration};
 /// call waits for a response on it. [`Completion::detach`] lets the call continue instead.
 ///
 /// # Errors
-/// The completion fails with
-///
 /// - [`NotSent`], in an [`Error::Other`], if no byte was sent: the channel has closed or is
-///   closing, or has too many outstanding calls ([`HttpSettings::max_pipelined`]),
-/// - [`Error::Encode`] if the request cannot be encoded; no byte was sent,
-/// - [`Error::TimedOut`] after the time limit,
-/// - [`Error::Closed`] if the connection ends without a response,
-/// - the error of the channel otherwise, for example [`Error::Peer`] if the response is malformed.
+///   closing, or has too many outstanding calls ([`HttpSettings::max_pipelined`]).
+/// - [`Error::Encode`] if the request cannot be encoded; no byte was sent.
+/// - [`Error::TimedOut`] after the time limit.
+/// - [`Error::Closed`] if the connection ends without a response.
+/// - The error of the channel otherwise, for example [`Error::Peer`] if the response is malformed.
 ///
 /// [`HttpSettings::max_pipelined`]: crate::http::HttpSettings::max_pipelined
 pub struct Call {

@@ -167,7 +167,7 @@ impl ClientCodec {
 /// A request without `Host` gets the authority of its target, or else `host`.
 ///
 /// # Errors
-/// The request cannot be encoded.
+/// [`Error::Encode`](crate::Error::Encode) if the request cannot be encoded.
 pub(super) fn put_lines(request: &Request, host: Option<&str>, mut put: impl FnMut(&[u8])) -> Result {
     if let Some(what) = request.invalid() {
         return Err(unencodable(format!("{what} is invalid")));

@@ -21,7 +21,7 @@ use bytes::{Bytes, BytesMut};
 /// Appends the head of a request without a body to `output`.
 ///
 /// # Errors
-/// The request cannot be encoded.
+/// [`Error::Encode`](crate::Error::Encode) if the request cannot be encoded.
 pub(crate) fn put_upgrade(request: &Request, host: &str, output: &mut Vec<u8>) -> Result {
     put_lines(request, Some(host), |bytes| output.extend_from_slice(bytes))?;
     output.extend_from_slice(b"\r\n");
@@ -65,7 +65,7 @@ impl UpgradeReader {
     /// many bytes are consumed.
     ///
     /// # Errors
-    /// The response is malformed.
+    /// [`Error::Peer`](crate::Error::Peer) if the response is malformed.
     pub(crate) fn read(&mut self, input: &[u8]) -> Result<(usize, Upgrade)> {
         let mut consumed = 0;
         loop {
@@ -148,7 +148,8 @@ impl UpgradeReader {
     /// Handles the end of the stream. Returns the refusal, also if its body is incomplete.
     ///
     /// # Errors
-    /// The stream ends before the response has a head.
+    /// [`PeerError::Truncated`](crate::error::PeerError::Truncated) if the stream ends before the
+    /// response has a head.
     pub(crate) fn end_of_input(&mut self) -> Result<Upgrade> {
         match &self.state {
             State::Body(..) => Ok(self.end()),

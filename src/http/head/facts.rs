@@ -51,8 +51,8 @@ impl HeadFacts {
     /// Looks at a field.
     ///
     /// # Errors
-    /// The field contradicts itself or an earlier one, so that recipients may understand the
-    /// message differently.
+    /// [`HttpError`] if the field contradicts itself or an earlier one, so that recipients may
+    /// understand the message differently.
     #[inline]
     pub(super) fn note(&mut self, name: &[u8], value: &[u8]) -> Result<(), HttpError> {
         match name.len() {

@@ -19,7 +19,7 @@ pub(in crate::http) enum Framing {
 /// Returns the framing of a request's body.
 ///
 /// # Errors
-/// Anything that another recipient may understand differently.
+/// [`HttpError`] for a head that another recipient may understand differently.
 pub(in crate::http) fn request_framing(request: &Request, facts: &HeadFacts) -> Result<Framing, HttpError> {
     match declared(request.version(), facts)? {
         Framing::Length(0) | Framing::UntilClose => Ok(Framing::None),
@@ -32,7 +32,7 @@ pub(in crate::http) fn request_framing(request: &Request, facts: &HeadFacts) -> 
 /// Returns the framing of the body of a response to a request of this kind.
 ///
 /// # Errors
-/// Anything that another recipient may understand differently.
+/// [`HttpError`] for a head that another recipient may understand differently.
 pub(in crate::http) fn response_framing(
     version: Version,
     status: StatusCode,

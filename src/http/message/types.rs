@@ -40,7 +40,7 @@ impl From<http_types::StatusCode> for StatusCode {
 /// memory.
 ///
 /// # Errors
-/// A field that the crate `http` does not accept.
+/// [`Error::Other`] if the crate `http` does not accept a field.
 impl TryFrom<&Headers> for HeaderMap {
     type Error = Error;
 
@@ -93,7 +93,7 @@ fn take_close(headers: &mut Headers) -> bool {
 /// Converts the head, sharing its memory where possible; the body stays behind.
 ///
 /// # Errors
-/// A target or a header that the crate `http` does not accept.
+/// [`Error::Other`] if the crate `http` does not accept the target or a header.
 impl TryFrom<&Request> for http_types::Request<()> {
     type Error = Error;
 
@@ -114,7 +114,7 @@ impl TryFrom<&Request> for http_types::Request<()> {
 /// Converts a whole request.
 ///
 /// # Errors
-/// As for the head.
+/// [`Error::Other`] if the crate `http` does not accept the head.
 impl TryFrom<FullMessage<Request>> for http_types::Request<Bytes> {
     type Error = Error;
 
@@ -156,7 +156,7 @@ impl<B: Into<Bytes>> From<http_types::Request<B>> for Request {
 /// Copies the head; the body stays behind.
 ///
 /// # Errors
-/// A header that the crate `http` does not accept.
+/// [`Error::Other`] if the crate `http` does not accept a header.
 impl TryFrom<&Response> for http_types::Response<()> {
     type Error = Error;
 
@@ -175,7 +175,7 @@ impl TryFrom<&Response> for http_types::Response<()> {
 /// Converts a whole response.
 ///
 /// # Errors
-/// As for the head.
+/// [`Error::Other`] if the crate `http` does not accept the head.
 impl TryFrom<FullMessage<Response>> for http_types::Response<Bytes> {
     type Error = Error;
 

@@ -144,7 +144,8 @@ impl Exchange {
     /// part was accepted.
     ///
     /// # Errors
-    /// The part does not fit the parts before it, or the request.
+    /// [`Error::Encode`](crate::Error::Encode) if the part does not fit the parts before it, or the
+    /// request.
     pub(super) fn frame(
         &self,
         part: Part<Response>,
@@ -328,7 +329,7 @@ struct Facts {
 
 impl Facts {
     /// # Errors
-    /// A header contradicts the body.
+    /// [`Error::Encode`](crate::Error::Encode) if a header contradicts the body.
     fn of(response: &Response) -> Result<Facts> {
         let mut facts = Facts::default();
         for (name, value) in response.headers().fields() {

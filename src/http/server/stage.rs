@@ -188,7 +188,7 @@ impl ServerStage {
     /// Frames a part of the response. Returns no change if the part is dropped.
     ///
     /// # Errors
-    /// The part does not fit the parts before it, the request, or any request.
+    /// [`Error::Encode`] if the part does not fit the parts before it, the request, or any request.
     #[inline]
     fn frame(
         &mut self,

@@ -100,7 +100,7 @@ impl Shared {
     /// Unwinds a thread that waits.
     ///
     /// # Errors
-    /// See [`Shared::run_thread`].
+    /// The error of [`Shared::run_thread`].
     pub(crate) fn unwind_thread(&self, index: usize) -> Result<(), String> {
         self.turns.unwind(index).map_err(|stuck| self.describe(index, stuck))
     }

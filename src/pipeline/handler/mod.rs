@@ -57,7 +57,7 @@ pub trait Handler: Sized + 'static {
     /// Called once, when the channel is connected.
     ///
     /// # Errors
-    /// Go to [`error`](Handler::error).
+    /// An error goes to [`error`](Handler::error).
     #[doc(alias = "channelActive")]
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let _ = ctx;
@@ -67,8 +67,8 @@ pub trait Handler: Sized + 'static {
     /// Called for each message.
     ///
     /// # Errors
-    /// Go to [`error`](Handler::error). If that leaves the channel open, the next message is
-    /// delivered.
+    /// An error goes to [`error`](Handler::error). If that leaves the channel open, the next
+    /// message is delivered.
     #[doc(alias = "channelRead")]
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Self::Read) -> Result;
 
@@ -76,7 +76,7 @@ pub trait Handler: Sized + 'static {
     /// message.
     ///
     /// # Errors
-    /// Go to [`error`](Handler::error).
+    /// An error goes to [`error`](Handler::error).
     #[doc(alias = "channelReadComplete")]
     fn read_complete(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let _ = ctx;
@@ -102,7 +102,7 @@ pub trait Handler: Sized + 'static {
     /// next callback of the channel.
     ///
     /// # Errors
-    /// Go to [`error`](Handler::error).
+    /// An error goes to [`error`](Handler::error).
     #[doc(alias = "channelWritabilityChanged")]
     fn writability_changed(&mut self, ctx: &mut Context<'_, Self>, writable: bool) -> Result {
         let _ = (ctx, writable);
@@ -118,7 +118,7 @@ pub trait Handler: Sized + 'static {
     /// idleness. Implement this method to send a heartbeat, or to keep a quiet channel open.
     ///
     /// # Errors
-    /// Go to [`error`](Handler::error); the next event is armed already.
+    /// An error goes to [`error`](Handler::error); the next event is armed already.
     ///
     /// ```
     /// # use netwheel::{codec::RawBytes, prelude::*, testing::EmbeddedChannel};
@@ -153,7 +153,7 @@ pub trait Handler: Sized + 'static {
     /// [`shutdown_write`](Context::shutdown_write).
     ///
     /// # Errors
-    /// Go to [`error`](Handler::error).
+    /// An error goes to [`error`](Handler::error).
     fn read_closed(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         ctx.close();
         Ok(())
@@ -169,7 +169,7 @@ pub trait Handler: Sized + 'static {
     /// been cancelled by then. Not called if the channel is closing already.
     ///
     /// # Errors
-    /// Go to [`error`](Handler::error).
+    /// An error goes to [`error`](Handler::error).
     fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         ctx.close();
         Ok(())
@@ -192,8 +192,9 @@ pub trait Handler: Sized + 'static {
     /// connection is broken or a callback panicked.
     ///
     /// # Errors
-    /// Are logged with the same levels, and the channel is closed after its pending messages. So an
-    /// implementation that has nothing to add may return the error that it was called with.
+    /// An error is logged with the same levels, and the channel is closed after its pending
+    /// messages. So an implementation that has nothing to add may return the error that it was
+    /// called with.
     #[doc(alias = "exceptionCaught")]
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
         let (id, name) = (ctx.id(), std::any::type_name::<Self>());
@@ -211,7 +212,7 @@ pub trait Handler: Sized + 'static {
     /// [replaced](Context::replace_pipeline) since.
     ///
     /// # Errors
-    /// Are logged.
+    /// An error is logged.
     #[doc(alias = "channelInactive")]
     fn inactive(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let _ = ctx;

@@ -45,8 +45,8 @@ impl<S: Stage> StageContext<'_, S> {
     /// its state. A message that ends the connection is an example.
     ///
     /// # Errors
-    /// If the message is being encoded for several channels. `write` is then called again, for
-    /// each of them.
+    /// [`Error::Other`] if the message is being encoded for several channels. `write` is then
+    /// called again, for each of them.
     pub fn encode_alone(&mut self) -> Result {
         if self.state.outbound.refuse_apart() {
             return Err(Error::other("the message is encoded for each channel"));

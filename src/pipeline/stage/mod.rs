@@ -202,7 +202,7 @@ pub trait Stage: Sized + 'static {
     /// ```
     ///
     /// # Errors
-    /// Handled like an error from [`read`](Stage::read).
+    /// An error is handled like an error from [`read`](Stage::read).
     fn read_more(&mut self, ctx: &mut StageContext<'_, Self>) -> Result<Option<Self::ReadOut>> {
         let _ = ctx;
         Ok(None)
@@ -317,7 +317,7 @@ pub trait Stage: Sized + 'static {
     /// Not called if the connection is broken or the channel closes without sending the rest.
     ///
     /// # Errors
-    /// Are ignored: the channel closes already.
+    /// An error is ignored: the channel closes already.
     fn failed(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
         let _ = ctx;
         Ok(())
@@ -368,7 +368,7 @@ pub trait Stage: Sized + 'static {
     /// ```
     ///
     /// # Errors
-    /// The error for the next stage or the handler.
+    /// The error goes to the next stage or the handler.
     fn error(&mut self, ctx: &mut StageContext<'_, Self>, error: Error) -> Result {
         let _ = ctx;
         Err(error)

@@ -88,7 +88,7 @@ impl<S: Stage> StageContext<'_, S> {
     /// the task returns goes to [`error`](Stage::error).
     ///
     /// # Errors
-    /// Those of [`Context::schedule_periodic`](crate::Context::schedule_periodic).
+    /// The errors of [`Context::schedule_periodic`](crate::Context::schedule_periodic).
     pub fn schedule_periodic(
         &mut self,
         periodic: impl Into<Periodic>,

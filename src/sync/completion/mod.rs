@@ -314,9 +314,10 @@ impl<T> Completion<T> {
     ///
     /// # Errors
     ///
-    /// Returns the error of the operation. Returns [`Error::WouldDeadlock`] immediately if called
-    /// on the event loop that has to complete the operation, or on the thread that drives this loop
-    /// by hand ([`ManualEventLoop`](crate::group::ManualEventLoop)).
+    /// - [`Error::WouldDeadlock`] immediately if called on the event loop that has to complete the
+    ///   operation, or on the thread that drives this loop by hand
+    ///   ([`ManualEventLoop`](crate::group::ManualEventLoop)).
+    /// - The error of the operation if it fails.
     pub fn wait(self) -> Result<T> {
         self.wait_until(None).unwrap_or(Err(Error::Cancelled))
     }
@@ -328,7 +329,7 @@ impl<T> Completion<T> {
     ///
     /// # Errors
     ///
-    /// Returns the completion itself if the timeout has passed.
+    /// The completion itself if the timeout has passed.
     pub fn wait_timeout(self, timeout: Duration) -> std::result::Result<Result<T>, Self> {
         match self.wait_until(machine::now().checked_add(timeout)) {
             Some(result) => Ok(result),

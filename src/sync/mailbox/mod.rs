@@ -157,7 +157,7 @@ impl<T> Mailbox<T> {
     ///
     /// # Errors
     ///
-    /// Hands the entry back if the queue is full or the loop has ended.
+    /// The entry if the queue is full or the loop has ended.
     pub(crate) fn put(&self, entry: T) -> Result<(), SendError<T>> {
         self.put_with(entry, |entry| entry).map_err(|(why, value)| SendError::new(value, self.reason(why)))
     }
@@ -167,7 +167,7 @@ impl<T> Mailbox<T> {
     ///
     /// # Errors
     ///
-    /// Hands `value` back, without calling `make`, if the queue is full or the loop has ended.
+    /// `value`, without a call of `make`, if the queue is full or the loop has ended.
     /// [`reason`](Mailbox::reason) converts the failure to an error.
     #[inline]
     pub(crate) fn put_with<V>(&self, value: V, make: impl FnOnce(V) -> T) -> Result<(), (NotPut, V)> {
@@ -199,7 +199,7 @@ impl<T> Mailbox<T> {
     ///
     /// # Errors
     ///
-    /// Hands `value` back if the timeout expires or the mailbox is closed.
+    /// `value` if the timeout expires or the mailbox is closed.
     pub(crate) fn put_timeout<V>(
         &self,
         value: V,
@@ -239,7 +239,7 @@ impl<T> Mailbox<T> {
     ///
     /// # Errors
     ///
-    /// Hands the entry back if the mailbox is closed or the loop has ended.
+    /// The entry if the mailbox is closed or the loop has ended.
     pub(crate) fn put_always(&self, entry: T) -> Result<(), SendError<T>> {
         self.put_always_with(entry, |entry| entry)
     }

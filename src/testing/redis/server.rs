@@ -113,7 +113,7 @@ impl RedisServer {
     /// earlier process on that disk, also one of another server: the connections of that are cut.
     ///
     /// # Errors
-    /// Those of [`ServerBootstrap::bind`]. The earlier process has ended even then.
+    /// The errors of [`ServerBootstrap::bind`]. The earlier process has ended even then.
     pub fn bind<E: ToAddress>(&self, group: &EventLoopGroup, address: E) -> Result<Server<E::Address>> {
         self.end_process();
         let (start, loading_time) = {

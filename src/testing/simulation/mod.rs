@@ -237,8 +237,8 @@ impl Simulation {
     /// programs recover.
     ///
     /// # Errors
-    /// Those of [`run_for`](Simulation::run_for), and if the condition does not hold `within` this
-    /// time.
+    /// The errors of [`run_for`](Simulation::run_for), and a failure if the condition does not hold
+    /// `within` this time.
     #[doc(alias = "eventually")]
     pub fn run_until(
         &mut self,
@@ -256,8 +256,8 @@ impl Simulation {
     /// Runs until the program of a node has returned.
     ///
     /// # Errors
-    /// Those of [`run_for`](Simulation::run_for), the error of the program, and if it does not
-    /// return `within` this time.
+    /// The errors of [`run_for`](Simulation::run_for), the error of the program, and a failure if
+    /// it does not return `within` this time.
     pub fn run_until_ended(&mut self, node: NodeId, within: Duration) -> Result<(), Failure> {
         let result = self.programs[node.0].result.clone();
         let has_ended = move || result.lock().unwrap_or_else(PoisonError::into_inner).is_some();

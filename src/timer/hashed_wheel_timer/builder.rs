@@ -131,7 +131,7 @@ impl HashedWheelTimerBuilder {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Setting`] if a setting is out of range.
+    /// [`Error::Setting`] if a setting is out of range.
     pub fn build(self) -> Result<HashedWheelTimer> {
         if self.thread_name.contains('\0') {
             return Err(Error::setting("thread_name", self.thread_name.escape_debug(), "a text without NUL"));

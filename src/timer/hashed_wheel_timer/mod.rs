@@ -124,9 +124,12 @@ impl HashedWheelTimer {
     ///
     /// # Errors
     ///
-    /// The error carries the refused task. Its reason is [`Error::ShutDown`] if the timer was
-    /// stopped, [`Error::Full`] if [`max_pending`](HashedWheelTimerBuilder::max_pending) timeouts
-    /// are pending, or [`Error::Io`] if the operating system could not start the thread.
+    /// - [`Error::ShutDown`] if the timer was stopped.
+    /// - [`Error::Full`] if [`max_pending`](HashedWheelTimerBuilder::max_pending) timeouts are
+    ///   pending.
+    /// - [`Error::Io`] if the operating system could not start the thread.
+    ///
+    /// The error carries the refused task.
     #[track_caller]
     pub fn new_timeout<F>(&self, delay: Duration, task: F) -> Result<Timeout, SendError<F>>
     where
@@ -161,7 +164,7 @@ impl HashedWheelTimer {
     ///
     /// # Errors
     ///
-    /// See [`new_timeout`](Self::new_timeout). The error carries the task and the hook.
+    /// The errors of [`new_timeout`](Self::new_timeout). They carry the task and the hook.
     #[track_caller]
     pub fn new_timeout_with_hook<F, H>(
         &self,
@@ -182,8 +185,8 @@ impl HashedWheelTimer {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::ShutDown`] if the timer was stopped, which is permanent, or [`Error::Io`]
-    /// if the operating system could not start the thread.
+    /// [`Error::ShutDown`] if the timer was stopped, which is permanent, or [`Error::Io`] if the
+    /// operating system could not start the thread.
     pub fn start(&self) -> Result {
         self.handle.shared.start(Worker::work)
     }
@@ -224,8 +227,8 @@ impl HashedWheelTimer {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::WouldDeadlock`] when called on the timer's own thread, from a task or a
-    /// hook. The timer then continues to run.
+    /// [`Error::WouldDeadlock`] if called on the timer's own thread, from a task or a hook. The
+    /// timer then continues to run.
     pub fn stop(&self) -> Result<Vec<Timeout>> {
         let shared = &self.handle.shared;
         if shared.is_here() {

@@ -72,9 +72,9 @@ pub(crate) fn adopt(listener: std::os::unix::net::UnixListener) -> io::Result<Un
 ///
 /// # Errors
 ///
-/// Returns the system's error and the failed step, including a full backlog of the listener. A Unix
-/// socket whose connect would block is not connecting in the background like a TCP socket. The
-/// system does not report when to retry (connect(2), EAGAIN).
+/// [`Error::Io`] with the system's error and the failed step, including a full backlog of the
+/// listener. A Unix socket whose connect would block is not connecting in the background like a TCP
+/// socket. The system does not report when to retry (connect(2), EAGAIN).
 pub(crate) fn connect(address: &UnixAddress, options: &TcpOptions) -> Result<mio::net::UnixStream> {
     let failed = |operation| move |e| Error::io(operation, e);
     let socket = open().map_err(failed("opening a socket"))?;

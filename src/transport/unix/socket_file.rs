@@ -36,8 +36,8 @@ impl SocketFile {
     ///
     /// # Errors
     ///
-    /// Fails with `AddrInUse` if the file is or may be in use, or is not a socket. Other errors
-    /// mean that the system does not allow the check.
+    /// `AddrInUse` if the file is or may be in use, or is not a socket. Other errors mean that the
+    /// system does not allow the check.
     pub(crate) fn remove_stale(path: &Path) -> io::Result<()> {
         let in_use = |why| Err(io::Error::new(io::ErrorKind::AddrInUse, why));
         let found = fs::symlink_metadata(path)?;

@@ -55,8 +55,8 @@ impl UnixAddress {
     ///
     /// # Errors
     ///
-    /// Fails if the path is empty, contains a zero byte, or is longer than the system allows: 107
-    /// bytes on Linux, 103 on BSDs and macOS.
+    /// [`Error::Setting`] if the path is empty, contains a zero byte, or is longer than the system
+    /// allows: 107 bytes on Linux, 103 on BSDs and macOS.
     pub fn path(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         let bytes = path.as_os_str().as_encoded_bytes();
@@ -72,7 +72,7 @@ impl UnixAddress {
     ///
     /// # Errors
     ///
-    /// Fails if the name is empty or longer than 107 bytes. Zero bytes are allowed.
+    /// [`Error::Setting`] if the name is empty or longer than 107 bytes. Zero bytes are allowed.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub fn abstract_name(name: impl Into<Vec<u8>>) -> Result<Self> {
         let name = name.into();

@@ -31,9 +31,8 @@ use std::sync::Arc;
 /// [`WebSocketStage`](crate::websocket::WebSocketStage), which answers control frames.
 ///
 /// # Errors
-/// Decoding fails with a [`WebSocketError`] inside a
-/// [`PeerError::Protocol`](crate::error::PeerError::Protocol). The codec then drops all further
-/// input, and likewise after a Close frame.
+/// [`WebSocketError`] inside a [`PeerError::Protocol`](crate::error::PeerError::Protocol) if
+/// decoding fails. The codec then drops all further input, and likewise after a Close frame.
 ///
 /// # Thread and memory
 /// Runs on the channel's loop. An idle connection owns no buffer. A message that arrives in parts

@@ -164,7 +164,7 @@ impl ClientHandshake {
     /// Checks the response of the server.
     ///
     /// # Errors
-    /// [`HandshakeError`] names the difference between request and response.
+    /// [`HandshakeError`] if the response does not fit the request. It names the difference.
     pub fn check(&self, response: Response) -> Result<Accepted, HandshakeError> {
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Err(HandshakeError::refused(response));

@@ -16,13 +16,13 @@ pub(crate) trait Establish {
     /// started.
     ///
     /// # Errors
-    /// If the connection is rejected; `failed` is called next.
+    /// An error if the connection is rejected; `failed` is called next.
     fn announced(&mut self, peer: &Peer) -> Result;
 
     /// Makes the pipeline.
     ///
     /// # Errors
-    /// If the program's factory fails; `failed` is called next.
+    /// The error of the program's factory if it fails; `failed` is called next.
     fn pipeline(&mut self, peer: &Peer) -> Result<AnyPipeline>;
 
     /// The pipeline is installed, and `active` is called next. `share` makes a handle's state.

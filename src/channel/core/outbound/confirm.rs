@@ -11,7 +11,7 @@ use crate::{
 
 impl Outbound {
     /// # Errors
-    /// If the limit of unconfirmed writes is reached.
+    /// [`Error::Full`] if the limit of unconfirmed writes is reached.
     pub(crate) fn may_confirm(&self) -> Result {
         if self.unanswered() >= MAX_UNCONFIRMED {
             return Err(Error::Full { resource: Resource::PendingWrites, limit: MAX_UNCONFIRMED });

@@ -44,7 +44,7 @@ impl ChannelState {
     /// Returns the buffer to encode into.
     ///
     /// # Errors
-    /// If the channel is closed or closing.
+    /// [`Error::Closed`] if the channel is closed or closing.
     #[inline]
     pub(crate) fn outbound_for_write(&mut self) -> Result<&mut OutboundBuffer> {
         if !self.status.takes_writes() {
@@ -56,7 +56,8 @@ impl ChannelState {
     /// Appends an encoded message.
     ///
     /// # Errors
-    /// If the channel is closed or closing, or its buffer is full.
+    /// [`Error::Closed`] if the channel is closed or closing, or [`Error::Full`] if its buffer is
+    /// full.
     #[inline]
     pub(crate) fn write_encoded(&mut self, bytes: &Bytes) -> Result {
         let has_room = self.outbound.has_certain_room(bytes.len());

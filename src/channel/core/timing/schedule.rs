@@ -118,8 +118,8 @@ impl ChannelState {
     /// Schedules a task that repeats.
     ///
     /// # Errors
-    /// If the channel is closing, `periodic` is out of range, or the limit of tasks is reached.
-    /// `task` is dropped.
+    /// [`Error::Closed`] if the channel is closing, [`Error::Setting`] if `periodic` is out of
+    /// range, or [`Error::Full`] if the limit of tasks is reached. `task` is dropped.
     pub(crate) fn schedule_periodic(
         &mut self,
         services: &mut LoopServices,

@@ -44,7 +44,7 @@ pub trait Filter: 'static {
     /// appends its opening to [`ctx.output()`](FilterContext::output).
     ///
     /// # Errors
-    /// Close the channel.
+    /// An error closes the channel.
     fn start(&mut self, ctx: &mut FilterContext<'_>) -> Result {
         let _ = ctx;
         Ok(())
@@ -60,7 +60,7 @@ pub trait Filter: 'static {
     /// [`ctx.output()`](FilterContext::output).
     ///
     /// # Errors
-    /// Close the channel, after the output was sent. The filter is not called again.
+    /// An error closes the channel, after the output was sent. The filter is not called again.
     fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize>;
 
     /// Handles the end of the stream below, with `kept` bytes that were not consumed. The default
@@ -80,7 +80,7 @@ pub trait Filter: 'static {
     /// By default passes the bytes on unchanged, for filters that look at input only.
     ///
     /// # Errors
-    /// Close the channel.
+    /// An error closes the channel.
     fn write(&mut self, ctx: &mut FilterContext<'_>, plain: &[u8]) -> Result {
         ctx.output().extend_from_slice(plain);
         Ok(())
@@ -97,7 +97,7 @@ pub trait Filter: 'static {
     /// [`ctx.output()`](FilterContext::output). Called once, after the last bytes, in any state.
     ///
     /// # Errors
-    /// Close the channel.
+    /// An error closes the channel.
     fn end_output(&mut self, ctx: &mut FilterContext<'_>) -> Result {
         let _ = ctx;
         Ok(())

@@ -90,7 +90,8 @@ impl Filters {
     /// copies about as many bytes as it has brought, regardless of the bytes kept.
     ///
     /// # Errors
-    /// If the input is invalid, or if the filters reply more than the transport takes.
+    /// [`Error::Full`] if the filters reply more than the transport takes, or the error of a filter
+    /// if the input is invalid.
     pub(crate) fn open(
         &mut self,
         wire: &mut [u8],
@@ -126,7 +127,7 @@ impl Filters {
     /// input that was kept for them.
     ///
     /// # Errors
-    /// Those of [`Filters::open`].
+    /// The errors of [`Filters::open`].
     pub(crate) fn resume(&mut self, resume: Resume, opened: &mut Opened<'_>, lent: &mut Lent<'_>) -> Result {
         let result = self.resume_all(resume, opened, lent);
         self.conclude(result, lent)
@@ -149,7 +150,8 @@ impl Filters {
     /// Handles the end of the wire.
     ///
     /// # Errors
-    /// If a filter finds its stream truncated.
+    /// [`PeerError::Truncated`](crate::error::PeerError::Truncated) if a filter finds its stream
+    /// truncated.
     pub(crate) fn end_of_input(&mut self, lent: &mut Lent<'_>) -> Result {
         self.wire_ended = true;
         let result = self.pass_end(lent);

@@ -85,12 +85,13 @@ impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
     /// `Ok` does not mean that the datagram will arrive.
     ///
     /// # Errors
-    /// Hands the datagram back. Other datagrams are not affected.
-    /// * [`Io`](crate::Error::Io) if the system refuses it, for example because the address is
-    ///   unreachable or the datagram is longer than 65,507 bytes.
-    /// * [`Full`](crate::Error::Full) if `max_outbound` bytes are pending, or the limit of pending
+    /// - [`Io`](crate::Error::Io) if the system refuses the datagram, for example because the
+    ///   address is unreachable or the datagram is longer than 65,507 bytes.
+    /// - [`Full`](crate::Error::Full) if `max_outbound` bytes are pending, or the limit of pending
     ///   bytes of the loop or group is reached.
-    /// * [`Closed`](crate::Error::Closed) if the channel is closing.
+    /// - [`Closed`](crate::Error::Closed) if the channel is closing.
+    ///
+    /// The datagram is returned. Other datagrams are not affected.
     pub fn write_to(&mut self, datagram: impl Into<Bytes>, to: SocketAddr) -> Result<(), SendError<Bytes>> {
         let outbound = &mut self.services.outbound;
         let sent = self.state.send(outbound, self.metrics, datagram.into(), Some(to), None);
@@ -113,8 +114,8 @@ impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
     /// [`write_to`](DatagramContext::write_to).
     ///
     /// # Errors
-    /// Like [`write_to`](DatagramContext::write_to), and
-    /// [`NotConnected`](crate::Error::NotConnected) if there is no peer.
+    /// [`NotConnected`](crate::Error::NotConnected) if there is no peer. Otherwise the errors of
+    /// [`write_to`](DatagramContext::write_to).
     pub fn write(&mut self, datagram: impl Into<Bytes>) -> Result<(), SendError<Bytes>> {
         let outbound = &mut self.services.outbound;
         let sent = self.state.send(outbound, self.metrics, datagram.into(), None, None);
@@ -150,7 +151,9 @@ impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
     /// the channel's port.
     ///
     /// # Errors
-    /// If `group` is not a multicast group, or the system refuses.
+    /// - [`Error::Setting`](crate::Error::Setting) if `group` is not a multicast group.
+    /// - [`Error::Io`](crate::Error::Io) if the system refuses.
+    /// - [`Error::Closed`](crate::Error::Closed) if the channel is closed.
     pub fn join(&mut self, group: MulticastGroup) -> Result {
         self.state.socket.as_ref().map_or(Err(crate::error::Error::Closed), |socket| socket.join(&group))
     }
@@ -158,7 +161,9 @@ impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
     /// Leaves a multicast group.
     ///
     /// # Errors
-    /// If `group` is not a multicast group or was not joined, or the system refuses.
+    /// - [`Error::Setting`](crate::Error::Setting) if `group` is not a multicast group.
+    /// - [`Error::Io`](crate::Error::Io) if the group was not joined, or the system refuses.
+    /// - [`Error::Closed`](crate::Error::Closed) if the channel is closed.
     pub fn leave(&mut self, group: MulticastGroup) -> Result {
         self.state.socket.as_ref().map_or(Err(crate::error::Error::Closed), |socket| socket.leave(&group))
     }
@@ -227,7 +232,7 @@ impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
     /// Works like [`Context::schedule_periodic`](crate::Context::schedule_periodic).
     ///
     /// # Errors
-    /// Those of [`Context::schedule_periodic`](crate::Context::schedule_periodic).
+    /// The errors of [`Context::schedule_periodic`](crate::Context::schedule_periodic).
     pub fn schedule_periodic(
         &mut self,
         periodic: impl Into<Periodic>,

@@ -102,7 +102,7 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// Those of [`SqliteStore::open`].
+    /// The errors of [`SqliteStore::open`].
     pub fn in_memory() -> Result<Self, StoreError> {
         refuse_in_simulation("SqliteStore").map_err(StoreError::failed)?;
         Self::on(OpenDatabase::in_memory()?)

@@ -121,8 +121,9 @@ impl WriteAheadLog {
     ///
     /// # Errors
     ///
-    /// An error after which nothing may be written. If there is no room in the file system, or
-    /// another connection copies, the next call after a pause tries again.
+    /// [`StoreError`](crate::durable::StoreError) if nothing may be written any more. If there is
+    /// no room in the file system, or another connection copies, the next call after a pause tries
+    /// again.
     pub(super) fn maintain(
         &mut self,
         connection: &Connection,

@@ -30,11 +30,14 @@ impl<H: Handler> Context<'_, H> {
     /// ```
     ///
     /// # Errors
-    /// An error of a stage or of the codec; [`Closed`](crate::Error::Closed) if the channel is
-    /// closing; [`Full`](crate::Error::Full) if more than `max_outbound` bytes would be pending. A
-    /// write is not refused for its size while the channel is [writable](Context::is_writable).
-    /// With another [`overflow`](crate::channel::ChannelOptions::overflow) policy messages are
-    /// dropped instead. No part of a refused message is sent.
+    /// - [`Closed`](crate::Error::Closed) if the channel is closing.
+    /// - [`Full`](crate::Error::Full) if more than `max_outbound` bytes would be pending. A write
+    ///   is not refused for its size while the channel is [writable](Context::is_writable). With
+    ///   another [`overflow`](crate::channel::ChannelOptions::overflow) policy messages are dropped
+    ///   instead.
+    /// - The error of a stage or of the codec.
+    ///
+    /// No part of a refused message is sent.
     #[inline]
     pub fn write(&mut self, message: H::Write) -> Result {
         self.state.before_write();
@@ -58,8 +61,8 @@ impl<H: Handler> Context<'_, H> {
     /// later.
     ///
     /// # Errors
-    /// Those of [`write`](Context::write); [`Full`](crate::Error::Full) also if the channel has
-    /// 65,536 writes whose completions are pending.
+    /// [`Full`](crate::Error::Full) if the channel has 65,536 writes whose completions are pending.
+    /// Otherwise the errors of [`write`](Context::write).
     pub fn write_tracked(&mut self, message: H::Write) -> Result<Completion> {
         self.state.outbound.may_confirm()?;
         self.write(message)?;
@@ -109,8 +112,8 @@ impl<H: Handler> Context<'_, H> {
     /// `close_timeout`.
     ///
     /// # Errors
-    /// An error of a stage or of the codec, or [`Closed`](crate::Error::Closed) if the channel is
-    /// closing already. The channel closes in any case.
+    /// [`Closed`](crate::Error::Closed) if the channel is closing already, or the error of a stage
+    /// or of the codec. The channel closes in any case.
     pub fn close_with(&mut self, message: H::Write) -> Result {
         self.state.outbound.lift_limit();
         let written = self.write(message);

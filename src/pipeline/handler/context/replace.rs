@@ -70,9 +70,9 @@ impl<H: Handler> Context<'_, H> {
     /// ```
     ///
     /// # Errors
-    /// The error of `pipeline` if it is a `Result`; [`Closed`](crate::Error::Closed) if the channel
-    /// is closing, in which case the pipeline is dropped. If the callback returns the error, it
-    /// goes to [`Handler::error`], which closes the channel by default.
+    /// [`Closed`](crate::Error::Closed) if the channel is closing, in which case the pipeline is
+    /// dropped, or the error of `pipeline` if it is a `Result`. If the callback returns the error,
+    /// it goes to [`Handler::error`], which closes the channel by default.
     pub fn replace_pipeline(&mut self, pipeline: impl IntoPipeline) -> Result {
         let pipeline: AnyPipeline = pipeline.into_pipeline()?.into();
         self.state.request_pipeline(self.services, pipeline)

@@ -55,9 +55,11 @@ impl<H: Handler> Context<'_, H> {
     /// ```
     ///
     /// # Errors
-    /// Returns the work and drops `then`: with [`Error::Full`] if the pool's queue is full or the
-    /// channel has reached its limit of tasks; with [`Error::Closed`] if the channel is closing;
-    /// with [`Error::Io`] if no thread can be started.
+    /// - [`Error::Full`] if the pool's queue is full or the channel has reached its limit of tasks.
+    /// - [`Error::Closed`] if the channel is closing.
+    /// - [`Error::Io`] if no thread can be started.
+    ///
+    /// The work is returned and `then` is dropped.
     pub fn offload<T, W>(
         &mut self,
         work: W,
@@ -127,10 +129,13 @@ impl<H: Handler> Context<'_, H> {
     /// ```
     ///
     /// # Errors
-    /// Returns the future and drops `then`: with [`Error::Setting`] if the group has no
-    /// [executor](crate::group::EventLoopGroupBuilder::executor); with the executor's error if it
-    /// does not accept the future; with [`Error::Full`] if the channel has reached its limit of
-    /// tasks; with [`Error::Closed`] if the channel is closing.
+    /// - [`Error::Setting`] if the group has no
+    ///   [executor](crate::group::EventLoopGroupBuilder::executor).
+    /// - [`Error::Full`] if the channel has reached its limit of tasks.
+    /// - [`Error::Closed`] if the channel is closing.
+    /// - The executor's error if it does not accept the future.
+    ///
+    /// The future is returned and `then` is dropped.
     pub fn spawn<F>(
         &mut self,
         future: F,
@@ -231,7 +236,8 @@ impl<H: Handler> Context<'_, H> {
     }
 
     /// # Errors
-    /// If the channel is closing or has reached its limit of tasks; both arguments are dropped.
+    /// [`Error::Closed`] if the channel is closing, or [`Error::Full`] if it has reached its limit
+    /// of tasks. Both arguments are dropped.
     fn await_completion<T: 'static>(
         &mut self,
         completion: Completion<T>,

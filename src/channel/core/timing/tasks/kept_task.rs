@@ -42,7 +42,7 @@ impl KeptTask {
     /// Puts the closure back after a run. Returns this task and its next deadline.
     ///
     /// # Errors
-    /// Returns the closure if the task was cancelled.
+    /// The closure if the task was cancelled.
     pub(super) fn put_back(
         &mut self,
         task: Box<dyn Any>,

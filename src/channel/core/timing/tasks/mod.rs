@@ -87,7 +87,7 @@ impl Tasks {
     /// Makes room for a task.
     ///
     /// # Errors
-    /// If there are `limit` tasks.
+    /// [`Error::Full`] if there are `limit` tasks.
     fn reserve(&mut self, limit: usize, services: &mut LoopServices) -> Result {
         if self.tasks.len() >= limit {
             self.drop_cancelled(services);
@@ -133,8 +133,8 @@ impl Tasks {
     /// Schedules a task that repeats.
     ///
     /// # Errors
-    /// If the channel is not open, `periodic` is out of range, or there are `limit` tasks; `task`
-    /// is dropped.
+    /// [`Error::Closed`] if the channel is not open, [`Error::Setting`] if `periodic` is out of
+    /// range, or [`Error::Full`] if there are `limit` tasks. `task` is dropped.
     pub(crate) fn arm_periodic(
         &mut self,
         channel: Key,
@@ -243,7 +243,7 @@ impl Tasks {
     /// Keeps the task that `make` creates for its key, until its answer arrives.
     ///
     /// # Errors
-    /// If there are `limit` tasks; `make` is dropped.
+    /// [`Error::Full`] if there are `limit` tasks; `make` is dropped.
     pub(in crate::channel) fn await_answer(
         &mut self,
         limit: usize,
