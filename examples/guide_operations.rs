@@ -37,7 +37,7 @@ impl Codec for Http {
     }
 }
 
-/// Answers each HTTP request with the metrics, whatever its path, and closes the connection.
+/// Answers each HTTP request with the metrics, for every path, and closes the connection.
 struct Metrics {
     group: EventLoopGroup,
 }

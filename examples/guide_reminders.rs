@@ -22,7 +22,7 @@ struct Reminder {
     text: String,
 }
 
-/// Opens the file with the reminders, and says what happens when they are due.
+/// Opens the file with the reminders, and sets the handler for due reminders.
 fn open(path: &str, group: &EventLoopGroup, clients: &ChannelGroup<Bytes>) -> Result<DurableTimers> {
     let readers = clients.clone();
     let remind = move |due: Due<Reminder>| {

@@ -7,7 +7,7 @@
 //!
 //! Without `--cert` and `--key` it makes a self-signed certificate for `localhost` at start, which
 //! `--write-cert PATH` stores for clients. A client that ends its stream (`close_notify`) still
-//! gets the rest of its echo. Ctrl-C stops the server after the echo of all received bytes.
+//! gets its remaining echo. Ctrl-C stops the server after the echo of all received bytes.
 
 #[path = "support/certificate.rs"]
 mod certificate;

@@ -17,7 +17,7 @@ use std::{
 
 #[derive(Subcommand)]
 pub(crate) enum Role {
-    /// Stores timers until it is killed, and answers none of those that fire.
+    /// Stores timers until it is killed, and leaves fired timers unanswered.
     #[command(hide = true)]
     Traffic { path: PathBuf },
     /// Opens a store and reports when the first timer fires, and the memory after a while.
@@ -91,7 +91,7 @@ pub(crate) fn kill_after(mut child: Child, time: Duration) -> Result {
     if line.is_empty() { Err(Error::other("the child ended too early")) } else { Ok(()) }
 }
 
-/// Runs a child to its end, and returns what it has reported.
+/// Runs a child to its end, and returns its report.
 pub(crate) fn run(arguments: &[&str]) -> Result<BTreeMap<String, f64>> {
     let output = spawn(arguments)?.wait_with_output();
     let output = output.map_err(|e| Error::io("waiting for a child process", e))?;

@@ -10,7 +10,7 @@
 //! cargo bench --bench durable -- --postgres "host=127.0.0.1 user=postgres dbname=postgres"
 //! ```
 //!
-//! | part | what it measures |
+//! | part | measurement |
 //! |---|---|
 //! | `starts` | starts per second of 1, 10, 100 and 1000 concurrent starters, and commits of as many rows in the bare store |
 //! | `lone` | how long a start takes on an idle store, and a commit of one row in the bare store |
@@ -57,7 +57,7 @@ struct Settings {
     /// Directory for the data and the picture.
     #[arg(long, default_value = "target/durable")]
     out: PathBuf,
-    /// Directory for the stores. Its file system is what is measured.
+    /// Directory for the stores. Its file system is measured.
     #[arg(long, default_value = "target/durable")]
     dir: PathBuf,
     /// Parts to run. All if none is given.

@@ -1,4 +1,4 @@
-//! Opens a store: how soon does the first timer fire, and what does the process take afterwards?
+//! Opens a store: the time until the first timer fires, and the memory of the process afterwards.
 
 use crate::{
     TOPIC,

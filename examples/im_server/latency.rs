@@ -1,7 +1,7 @@
 //! Samples of the time from a message to its last copy in a member's buffer.
 //!
-//! Bounded, and nothing is measured while nobody looks at the dashboard. The completion of a
-//! broadcast takes the sample, on the loop of the last member.
+//! Bounded, and nothing is measured while no dashboard is open. The completion of a broadcast takes
+//! the sample, on the loop of the last member.
 
 use crate::hub::lock;
 use netwheel::{channel::Broadcast, time::Clock};

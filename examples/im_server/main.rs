@@ -12,7 +12,7 @@
 //! Both clients see each message. With `--unix PATH` the server also listens on a Unix socket (`nc
 //! -U PATH`); clients on all listeners share the same rooms. docs/im-protocol.md describes all
 //! messages. The page is at the link that the server prints (`--http ADDRESS`, `--https ADDRESS`);
-//! `/dashboard` shows what the loops do, and `/metrics` has their metrics. `im_client` is a
+//! `/dashboard` shows the activity of the loops, and `/metrics` has their metrics. `im_client` is a
 //! terminal client, `im_bots` is a load test. With the feature `tls`, `--tls-cert FILE --tls-key
 //! FILE` encrypts the TCP connections.
 //!

@@ -43,7 +43,7 @@ pub(crate) fn looks(name: &str) -> String {
 fn check<'a>(what: &str, name: &'a str, max: usize) -> Result<Cow<'a, str>, String> {
     let name: Cow<'a, str> = match name.is_ascii() {
         true => name.into(),
-        // A longer name is refused below, so the rest of it is not normalised.
+        // A longer name is refused below, so its end is not normalised.
         false => name.nfc().take(max + 1).collect::<String>().into(),
     };
     let length = name.chars().take(max + 1).count();

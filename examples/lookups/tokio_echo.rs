@@ -1,5 +1,5 @@
-//! An echo server on tokio alone, to compare with `examples/guide_echo.rs`: the guide's chapter for
-//! readers who know tokio has both.
+//! An echo server on tokio alone, to compare with `examples/guide_echo.rs`: the guide's chapter
+//! "Coming from tokio" has both.
 //!
 //! ```text
 //! cargo run --release --manifest-path examples/lookups/Cargo.toml --bin tokio_echo
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    /// Connects a client, and returns what it receives until the server ends the connection.
+    /// Connects a client, and returns its input until the server ends the connection.
     async fn answer(idle: Duration, lines: &[u8], ends: bool) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

@@ -226,7 +226,7 @@ fn operate(timers: &DurableTimers, action: Action) -> Result {
     }
 }
 
-/// Prints what a command did, or fails if there is no such timer.
+/// Prints the effect of a command, or fails if the timer does not exist.
 fn known(id: i64, what: &str, exists: bool) -> Result {
     if exists {
         print(format_args!("{id}: {what}"))

@@ -4,7 +4,7 @@
 //! pool reads it before it hands the channel to another user.
 //!
 //! Invariants: a message that a handle has queued counts as an exchange until the loop has handled
-//! it, so a channel is never idle while a request is on its way to the loop. After the end, the
+//! it. So a channel is never idle while a request is on its way to the loop. After the end, the
 //! channel is never idle again. The callback runs at most once, without the lock. Any thread may
 //! use this.
 

@@ -538,8 +538,8 @@ impl LengthFieldBuilder {
     /// Builds the codec.
     ///
     /// # Errors
-    /// [`Error::Setting`] for any other width, for a limit or offset that leaves no room for the
-    /// length field, and for an adjustment or strip with which no frame could be read.
+    /// [`Error::Setting`] if the width is another one, if a limit or offset leaves no room for the
+    /// length field, or if no frame could be read with the adjustment or strip.
     pub fn build(self) -> Result<LengthField> {
         let mut frames = self.frames;
         let max_len = frames.max_len;

@@ -127,9 +127,9 @@ impl<H: Handler> HandlerRef<H> {
     /// remove its entry. A handler that keeps completers should limit their number, and let callers
     /// set a timeout, for example with [`Completion::wait_timeout`].
     ///
-    /// The completion fails with the errors of [`execute`](HandlerRef::execute), with
-    /// [`Closed`](Error::Closed) if the task is dropped before it runs, and with
-    /// [`Cancelled`](Error::Cancelled) if the completer is dropped, as it is when the channel
+    /// The completion fails with the errors of [`execute`](HandlerRef::execute), or with
+    /// [`Closed`](Error::Closed) if the task is dropped before it runs. It fails with
+    /// [`Cancelled`](Error::Cancelled) if the completer is dropped, for example when the channel
     /// closes and drops its handler.
     pub fn request<T: Send + 'static>(
         &self,

@@ -209,8 +209,11 @@ impl TlsClientBuilder {
     /// Creates the settings.
     ///
     /// # Errors
-    /// [`Error::Setting`] if the server name is neither a DNS name nor an IP address, if an ALPN
-    /// protocol is empty or longer than 255 bytes, or if the key log file cannot be opened.
+    /// [`Error::Setting`] if
+    ///
+    /// - the server name is neither a DNS name nor an IP address,
+    /// - an ALPN protocol is empty or longer than 255 bytes, or
+    /// - the key log file cannot be opened.
     pub fn build(self) -> Result<TlsClient> {
         check_alpn(&self.alpn)?;
         let config = ClientConfig::builder_with_provider(provider())

@@ -156,9 +156,9 @@ impl TlsServer {
     /// The keys rotate without this: tickets are accepted for six to twelve hours.
     ///
     /// # Errors
-    /// [`Error::Other`] if the system has no random numbers, and [`Error::Setting`] if the settings
+    /// [`Error::Other`] if the system has no random numbers. [`Error::Setting`] if the settings
     /// were made [from a configuration](TlsServer::from_config) of rustls, which owns its tickets
-    /// and its store of sessions. Then nothing changes.
+    /// and its store of sessions. Nothing changes then.
     pub fn invalidate_tickets(&self) -> Result {
         match &self.sessions {
             Sessions::NotResumed => Ok(()),
@@ -264,8 +264,11 @@ impl TlsServerBuilder {
     /// Creates the settings.
     ///
     /// # Errors
-    /// [`Error::Setting`] if a host is not a DNS name or occurs twice, if an ALPN protocol is empty
-    /// or longer than 255 bytes, or if the key log file cannot be opened.
+    /// [`Error::Setting`] if
+    ///
+    /// - a host is not a DNS name or occurs twice,
+    /// - an ALPN protocol is empty or longer than 255 bytes, or
+    /// - the key log file cannot be opened.
     pub fn build(self) -> Result<TlsServer> {
         check_alpn(&self.alpn)?;
         let mut hosts = BTreeMap::new();

@@ -42,7 +42,7 @@ impl Frame {
         bytes.freeze()
     }
 
-    /// Returns `None` if a byte is not what was written.
+    /// Returns `None` if a byte differs from the written one.
     pub(crate) fn decode(mut bytes: Bytes) -> Option<Self> {
         if bytes.len() < HEAD {
             return None;

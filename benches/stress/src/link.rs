@@ -1,5 +1,5 @@
-//! A link: two ends, with a stream in each direction, and the facts that decide what an end may
-//! see.
+//! A link: two ends, with a stream in each direction, and the facts that determine the valid
+//! observations of an end.
 
 use crate::{
     plan::{ChannelSettings, Index, LinkPlan, Plan, Side},

@@ -75,7 +75,7 @@ impl Player {
         }
     }
 
-    /// Writes the rest of the stream, as far as the channel accepts it.
+    /// Writes the remaining stream, up to the limit of the channel.
     pub(crate) fn stream(&self, ctx: &mut Context<'_, Self>) {
         let Some(end) = &self.end else { return };
         let (left, size) = (&end.facts.streaming, end.facts.stream_size.load(SeqCst) as usize);

@@ -46,7 +46,7 @@ pub(crate) struct Room {
     pub(crate) gate: RwLock<()>,
     /// The numbers of each thread's next broadcast.
     pub(crate) next: [AtomicU32; MAX_THREADS],
-    /// By reports; and what has arrived.
+    /// The messages that reports count as written, without a report, and those received.
     pub(crate) reported: AtomicU64,
     pub(crate) unreported: AtomicU64,
     pub(crate) arrived: AtomicU64,

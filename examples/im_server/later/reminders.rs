@@ -13,7 +13,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// Maximum number of reminders of one user, including those that wait for an acknowledgement.
+/// Maximum number of reminders of one user, including reminders that wait for an acknowledgement.
 pub(crate) const MAX_OF_USER: usize = 50;
 /// Maximum number of reminders of all users.
 const MAX_OF_ALL: usize = 10_000;

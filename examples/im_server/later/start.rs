@@ -48,7 +48,7 @@ impl Later {
             keeps_messages,
             expiry,
             // Numbers go on increasing after a restart, unless the clock was set back. They are
-            // above those that are loaded, and exact in JavaScript.
+            // above the loaded numbers, and exact in JavaScript.
             next: AtomicU64::new(now.saturating_mul(1000)),
             reminders: Reminders::new(),
             mailbox: Mailbox::new(),

@@ -1,4 +1,4 @@
-//! The data of the dashboard, sampled once a second while somebody looks.
+//! The data of the dashboard, sampled once a second while a page is open.
 //!
 //! Each viewer is a stream of server-sent events. A viewer that does not keep up misses events,
 //! because each event has the whole state. docs/im-dashboard.md describes the events.

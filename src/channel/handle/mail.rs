@@ -46,9 +46,9 @@ pub(crate) enum Mail {
 impl Mail {
     /// Returns whether a full queue accepts the mail. It accepts closes, the resumption of reading,
     /// checks of the output, answers, cancels, wakes of filters and stages, and messages with a
-    /// permit. Their number per channel is bounded: checks to one, answers and cancels by the limit
-    /// of tasks, wakes by the work of a filter or by the calls of an HTTP client, messages by the
-    /// high mark at 96 bytes each.
+    /// permit. Their number per channel is bounded. There is at most one check. The limit of tasks
+    /// bounds answers and cancels. The work of a filter or the calls of an HTTP client bound wakes.
+    /// The high mark bounds messages, at 96 bytes each.
     pub(crate) fn is_always_taken(&self) -> bool {
         match self {
             Mail::Message(_, reserved) | Mail::Notify(_, _, reserved) => reserved.admitted,

@@ -81,9 +81,9 @@ impl<T> ScheduledTask<T> {
     /// Returns the time at which the next run is due, on the loop's clock. With a
     /// [coarse](crate::time::Delay::coarse) delay the task runs in the wheel tick after it.
     ///
-    /// Returns `None` if the task has ended or is running, if it never runs because its delay is
-    /// beyond the range of the clock, and for tasks that
-    /// [run at the end of a turn](crate::EventLoop::execute_at_turn_end).
+    /// Returns `None` if the task has ended or is running, or if it never runs because its delay is
+    /// beyond the range of the clock. Also returns `None` for tasks that [run at the end of a
+    /// turn](crate::EventLoop::execute_at_turn_end).
     pub fn deadline(&self) -> Option<Instant> {
         self.task.deadline().map(|at| self.task.time().instant(at))
     }

@@ -88,7 +88,7 @@ impl<B, T> TaskCell<B, T> {
     /// Puts a borrowed body back after a run that succeeded.
     ///
     /// # Errors
-    /// Both values if the task was cancelled during the run. The caller ends it.
+    /// `body` and `completer` if the task was cancelled during the run. The caller ends it.
     pub(crate) fn put_back(&self, body: B, completer: Completer<T>) -> Result<(), (B, Completer<T>)> {
         let mut state = self.lock();
         if matches!(*state, TaskState::Running) {

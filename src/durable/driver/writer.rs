@@ -220,8 +220,8 @@ impl Writer {
     }
 
     /// Receives more changes for the same transaction, for at most `max_commit_delay`. Does not
-    /// wait any longer once the expected starts and commands are there. Nobody waits for the end of
-    /// a run, so ends alone wait for the whole time.
+    /// wait any longer once the expected starts and commands are there. No caller waits for the end
+    /// of a run, so ends alone wait for the whole time.
     fn gather(&mut self) {
         let until = machine::now() + self.max_commit_delay;
         while self.batch.len() < BATCH_LIMIT {

@@ -17,7 +17,7 @@ impl DurableTimers {
     /// store that can be opened in place of the original: "Back up and restore" in
     /// docs/durable-timers.md has the steps.
     ///
-    /// A thread of its own reads the store. Meanwhile its log grows, up to
+    /// A separate thread reads the store. During the copy the log of the store grows, up to
     /// [`SqliteStore::max_log_bytes`](crate::durable::SqliteStore::max_log_bytes). Closing the
     /// timers does not wait for the copy.
     ///

@@ -116,10 +116,10 @@ impl DurableTimersBuilder {
         self
     }
 
-    /// Sets approximately how many bytes the timers in memory may take. Three parts share this:
-    /// five eighths are for waiting timers, a quarter for new ones that the loop has not taken yet,
-    /// and an eighth for timers that are on their way from the store. In each part, one timer has a
-    /// place however large it is.
+    /// Sets approximately how many bytes the timers in memory may take. Three parts share this.
+    /// Five eighths are for waiting timers, and a quarter is for new timers that the loop has not
+    /// taken yet. An eighth is for timers on their way from the store. In each part, one timer has
+    /// a place however large it is.
     pub fn max_loaded_bytes(mut self, bytes: usize) -> Self {
         self.max_loaded_bytes = bytes;
         self
@@ -174,9 +174,10 @@ impl DurableTimersBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] for a setting out of its range, also of the store, and for two topics of
-    /// the same name, [`Error::Other`] with a [`StoreError`](crate::durable::StoreError),
-    /// [`Error::Io`] if the thread cannot be started.
+    /// - [`Error::Setting`] if a setting is out of range, also of the store, or if two topics have
+    ///   the same name.
+    /// - [`Error::Other`] with a [`StoreError`](crate::durable::StoreError) if the store fails.
+    /// - [`Error::Io`] if the thread cannot be started.
     pub fn start(mut self, group: &EventLoopGroup) -> Result<DurableTimers> {
         self.check()?;
         let names: Vec<String> = self.topics.iter().map(|topic| topic.name.clone()).collect();

@@ -14,9 +14,8 @@
 /// | `Skip` | ends without a run | no run; goes on with the next one |
 /// | `HandlerDecides` | runs | one run for all missed runs |
 ///
-/// With `HandlerDecides`, the handler decides by [`Due::lateness`](crate::durable::Due::lateness)
-/// and
-/// [`Due::missed`](crate::durable::Due::missed), and may answer
+/// With `HandlerDecides`, the handler chooses by [`Due::lateness`](crate::durable::Due::lateness)
+/// and [`Due::missed`](crate::durable::Due::missed), and may answer
 /// [`Due::skip`](crate::durable::Due::skip).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -204,8 +204,9 @@ impl Simulation {
     }
 
     /// Checks that no connection has input, or an end of its input, that its program has not read
-    /// for longer than this, and that no connection waits longer to be accepted. For programs that
-    /// never stop reading and accepting. This finds a loop that loses an event of the poll.
+    /// for longer than this. Also checks that no connection waits longer to be accepted. For
+    /// programs that never stop reading and accepting. This finds a loop that loses an event of the
+    /// poll.
     pub fn check_reads(&mut self, within: Duration) {
         self.driver.longest_unread = Some(crate::clock::nanos(within));
     }

@@ -1,8 +1,8 @@
 //! The negotiation of permessage-deflate (RFC 7692, section 7.1).
 //!
-//! Invariants: an offer that has an unknown, repeated or invalid parameter is declined, and so is
-//! one that asks for a window of our compressor of 8 bits, which zlib does not have. A server
-//! accepts the first valid offer.
+//! Invariants: an offer that has an unknown, repeated or invalid parameter is declined. An offer
+//! that asks for a window of our compressor of 8 bits is declined too, because zlib does not have
+//! it. A server accepts the first valid offer.
 
 use super::settings::Deflate;
 use crate::{http::Headers, websocket::header_list::elements};

@@ -1,8 +1,8 @@
 //! The codec: frames on one side, messages on the other.
 //!
-//! Invariants: the payload of a data frame is taken from the input as it arrives, so that each byte
-//! is looked at once, and the first invalid byte of a text is an error at once. A control frame
-//! waits in the input until it is complete. Nothing is decoded behind a Close frame or an error.
+//! Invariants: the payload of a data frame is taken from the input as it arrives, so each byte is
+//! examined once. The first invalid byte of a text is an error immediately. A control frame waits
+//! in the input until it is complete. Nothing is decoded behind a Close frame or an error.
 
 use super::{
     assembly::{Assembly, into_message},

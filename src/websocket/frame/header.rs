@@ -7,8 +7,8 @@
 //!      └─┴─────┴───────┴─┴───────────┴──────────────────┴───────────┘
 //! ```
 //!
-//! Invariants: a header is checked in the order of its bytes, as far as it has arrived, so that the
-//! first error of a frame does not depend on how the network splits it.
+//! Invariants: the bytes of a header are checked in order as they arrive. So the first error of a
+//! frame does not depend on how the network splits it.
 
 use super::mask::MaskKey;
 use crate::{buffer::OutboundBuffer, websocket::error::WebSocketError};

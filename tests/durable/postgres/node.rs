@@ -27,7 +27,7 @@ pub(crate) struct NodeSettings {
 /// The node. The first line of its input has the settings, the others are commands.
 ///
 /// The topic "work" writes the payload, the run and the node to the table `effects` of the schema,
-/// in the transaction that ends the run, and writes a line to the output when the handler begins.
+/// in the transaction that ends the run. It writes a line to the output when the handler begins.
 /// The topic "hold" does the same, but ends its runs only after the command `release`.
 #[test]
 fn a_node() {

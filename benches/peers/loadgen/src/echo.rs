@@ -46,7 +46,7 @@ impl Run {
         })
     }
 
-    /// Appends a message to those that are sent next.
+    /// Appends a message to the messages that are sent next.
     fn append(&mut self, connection: u32, seq: u64) -> io::Result<()> {
         let Some(web) = &mut self.web else {
             self.message.append(&mut self.scratch, connection, seq);

@@ -1,8 +1,8 @@
 //! HTTP/1.1 and WebSocket over raw epoll, written by hand around httparse: the lower limits. One
 //! buffer for all reads, one read and one write for each readiness event.
 //!
-//! A server for measurements, not for use: it is unbounded, ignores accept errors, and checks only
-//! what it needs. It has no body of a request, no limits, no fragments, and no control frames.
+//! A server for measurements, not for use: it is unbounded, ignores accept errors, and makes only
+//! necessary checks. It does not support bodies of requests, limits, fragments or control frames.
 
 mod options;
 mod web;

@@ -66,7 +66,7 @@ fn ended(world: &World, link: &Link, end: &End, peer: &End) {
 }
 
 impl World {
-    /// A relay that shuts down ends both of its sides, whatever its two peers do.
+    /// A relay that shuts down ends both of its sides, regardless of its two peers.
     fn ended_early(&self, link: &Link) -> bool {
         link.relayed && self.shutting_down.load(SeqCst)
     }

@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 
-/// Counts its life, and ignores what it reads.
+/// Counts its life, and ignores its input.
 struct Visitor(Arc<Life>);
 
 impl Visitor {

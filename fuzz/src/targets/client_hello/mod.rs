@@ -46,7 +46,7 @@ pub fn client_hello(data: &[u8]) {
     assert_eq!(whole, expected);
 }
 
-/// Returns what is known at the end of the stream, or before.
+/// Returns the look that is complete at the end of the stream, or before.
 fn look(stream: &[u8], pieces: Vec<&[u8]>) -> Look {
     let (mut hello, mut received) = (ClientHello::default(), 0);
     let mut result = hello.look(&[]);

@@ -2,7 +2,7 @@
 //!
 //! | part | purpose |
 //! |---|---|
-//! | `plan` | what an input consists of: options, operations, reactions of the handler |
+//! | `plan` | the parts of an input: options, operations, reactions of the handler |
 //! | `pipelines` | codecs and stages |
 //! | `actor` | the handler, which records its callbacks and reacts |
 //! | `journal` | the record, and the checks of it |

@@ -1,9 +1,9 @@
 //! One transaction with many changes.
 //!
-//! The number of requests does not depend on the number of changes: one for the claims, one that
-//! locks the timers of all other changes, one for each kind of write, one for the starts, and one
-//! that updates the counts and commits. Claims alone run without a transaction. An effect takes two
-//! requests in addition to its own.
+//! The number of requests does not depend on the number of changes. One request makes the claims,
+//! and one locks the timers of all other changes. There is one for each kind of write, one for the
+//! starts, and one that updates the counts and commits. Claims alone run without a transaction. An
+//! effect takes two requests in addition to its own.
 
 use super::{held, session::column, starts, transaction::Transaction};
 use crate::durable::{
@@ -85,9 +85,10 @@ fn claim(
     Ok(())
 }
 
-/// Returns how many of the first changes are independent, so that those of one kind can be made
-/// together: no two of one timer, no command together with a start that has a key, no change of a
-/// run together with a start that may change a timer, and no two such starts with the same key.
+/// Returns how many of the first changes are independent, so that changes of one kind can be made
+/// together. Two changes of one timer are dependent. So are a command and a start that has a key,
+/// and a change of a run and a start that may change a timer. Two such starts with the same key are
+/// dependent too.
 fn independent(changes: &[Change]) -> usize {
     let mut ids: BTreeSet<TimerId> = BTreeSet::new();
     let mut changing = BTreeSet::new();

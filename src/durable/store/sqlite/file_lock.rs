@@ -1,7 +1,7 @@
 //! `FileLock`: keeps other programs from opening the same store.
 //!
 //! The lock is that of a file of its own. A lock of the database file would be a POSIX lock, as
-//! SQLite uses them, and the system drops those when the program opens and closes the file once
+//! SQLite uses them. The system drops such locks when the program opens and closes the file once
 //! more, for example to copy it.
 
 use crate::durable::store::error::StoreError;

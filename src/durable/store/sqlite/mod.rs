@@ -117,10 +117,10 @@ impl SqliteStore {
     /// Sets how many bytes the write-ahead log may have. 256 MiB by default.
     ///
     /// The log is copied to the database file whenever it has about 4 MiB. It grows beyond that
-    /// while another connection reads an old state of the file, while a backup is made, in long
-    /// transactions of the program, and if the file cannot be written. Above the limit, starts fail
-    /// with [`StoreError::Busy`]. Above twice the limit, runs do not end either, and their ends are
-    /// tried again.
+    /// during a backup, in long transactions of the program, and while another connection reads an
+    /// old state of the file. It also grows if the file cannot be written. Above the limit, starts
+    /// fail with [`StoreError::Busy`]. Above twice the limit, runs do not end either, and their
+    /// ends are tried again.
     ///
     /// The smallest limit is 1 MiB.
     /// [`start`](crate::durable::DurableTimersBuilder::start) refuses a smaller one.

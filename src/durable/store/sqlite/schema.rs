@@ -47,9 +47,9 @@ pub(super) const MIGRATIONS: &[&str] = &[
         PRIMARY KEY (topic, key)
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX ended_keys_time ON ended_keys (ended);",
-    // An attempt that was counted before its handler ran, timers that a command has moved, paused
-    // topics, whether the store was closed, and dead letters in the orders in which they are listed
-    // and removed.
+    // Attempts that were counted before their handler ran, timers that a command has moved, paused
+    // topics, and whether the store was closed. Indexes for dead letters in the orders in which
+    // they are listed and removed.
     "ALTER TABLE timers ADD COLUMN begun INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE timers ADD COLUMN moved INTEGER NOT NULL DEFAULT 0;
     CREATE INDEX timers_periodic ON timers (due, id) WHERE state = 0 AND schedule IS NOT NULL;

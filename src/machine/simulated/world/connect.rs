@@ -1,7 +1,7 @@
 //! Connects and the handshake of TCP.
 //!
-//! A request (SYN) travels to the other node, the answer travels back and connects the client, and
-//! the confirmation travels to the listener, where the connection then waits to be accepted. Each
+//! A request (SYN) travels to the other node, and the answer travels back and connects the client.
+//! The confirmation travels to the listener, where the connection then waits to be accepted. Each
 //! of them is sent again if it is lost.
 
 use super::{

@@ -2,7 +2,7 @@
 //!
 //! Time advances to the time of the next event. Events at one instant run in an order that the seed
 //! decides. While a loop or a thread runs, its clock readings and turns cost a little time, so a
-//! program that measures time sees it pass, and no event happens in between.
+//! program that measures time sees it pass. No event happens in between.
 //!
 //! Modules: `queue` and `alarm` (the order of events), `node`, `poll` (readiness), `unseen`
 //! (readiness without an event), `sockets`,
