@@ -143,7 +143,8 @@ where
     /// - [`Error::Setting`] if a setting is out of range.
     /// - [`Error::Io`] if the address cannot be bound, the peer cannot be connected, or a multicast
     ///   group cannot be joined.
-    /// - [`Error::ShutDown`] if the loop is shut down.
+    /// - [`Error::Full`] if the loop's queue is full, or [`Error::ShutDown`] if the loop is shut
+    ///   down.
     pub fn bind(&self, address: impl ToSocketAddrs) -> Result<DatagramChannel> {
         self.options.check()?;
         self.config.check()?;

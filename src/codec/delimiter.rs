@@ -168,9 +168,9 @@ impl Codec for Delimiter {
     /// Appends one message and the first delimiter.
     ///
     /// # Errors
-    /// [`EncodeError::TooLong`] beyond [`max_len`](Delimiter::max_len).
-    /// [`EncodeError::Unencodable`] for a message that contains a delimiter, or that makes one
-    /// together with the appended delimiter, because the peer would read another message.
+    /// - [`EncodeError::TooLong`] if the message is longer than [`max_len`](Delimiter::max_len).
+    /// - [`EncodeError::Unencodable`] if the message contains a delimiter, or makes one together
+    ///   with the appended delimiter, because the peer would read another message.
     fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         let written = self.0.terminator.written();
         let Some(found) = self.first_in_encoded(&message) else {

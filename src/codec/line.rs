@@ -159,9 +159,10 @@ impl Codec for Line {
     /// Appends one line and its terminator.
     ///
     /// # Errors
-    /// [`EncodeError::TooLong`] beyond [`max_len`](Line::max_len). [`EncodeError::Unencodable`] for
-    /// a message that contains a newline, because the peer would read two lines. Also for a message
-    /// that ends in CR before LF, because the CR would become part of the terminator.
+    /// - [`EncodeError::TooLong`] if the line is longer than [`max_len`](Line::max_len).
+    /// - [`EncodeError::Unencodable`] if the message contains a newline, because the peer would
+    ///   read two lines. Also if it ends in CR before LF, because the CR would become part of the
+    ///   terminator.
     fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         let newline = memchr(b'\n', &message);
         let has_terminator = self.lines.keep && newline.is_some_and(|at| at + 1 == message.len());

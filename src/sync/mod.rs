@@ -1,9 +1,10 @@
 //! Thread-safe building blocks.
 //!
 //! They are the mailbox of a loop and its wakeup, a channel, completions, semaphores (`permits`),
-//! gauges for held input and pending output, lists of waiters, loop ids, random numbers, and the
-//! activity of a loop. `Locked` is a lock that is not held while code of the program runs.
-//! `primitives` provides their atomics and locks. `loom_tests` contains their models.
+//! and gauges for held input and pending output. Smaller parts are lists of waiters, loop ids,
+//! random numbers, and the activity of a loop. `Locked` is a lock that is not held while code of
+//! the program runs. `primitives` provides their atomics and locks. `loom_tests` contains their
+//! models.
 
 mod activity;
 mod channel;

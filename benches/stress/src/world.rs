@@ -46,7 +46,8 @@ pub(crate) struct Room {
     pub(crate) gate: RwLock<()>,
     /// The numbers of each thread's next broadcast.
     pub(crate) next: [AtomicU32; MAX_THREADS],
-    /// The messages that reports count as written, without a report, and those received.
+    /// Messages that reports count as written, messages of broadcasts without a report, and
+    /// received messages.
     pub(crate) reported: AtomicU64,
     pub(crate) unreported: AtomicU64,
     pub(crate) arrived: AtomicU64,

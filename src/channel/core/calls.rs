@@ -160,9 +160,9 @@ impl ChannelCore {
     }
 
     /// Requests a reset if the channel ends for another cause than `Clean` in the middle of a
-    /// message, or with unsent bytes that the program has not given up by `close_now`. Otherwise
-    /// the peer could take the end of the stream for the end of the message. Returns whether it
-    /// does.
+    /// message. Does the same if unsent bytes remain that the program has not given up by
+    /// `close_now`. Otherwise the peer could take the end of the stream for the end of the message.
+    /// Returns whether it does.
     #[inline]
     pub(crate) fn resets_unfinished_output(&mut self) -> bool {
         // A broken connection needs no reset.

@@ -10,7 +10,7 @@ pub(crate) trait Transport {
     /// Reads into `buffer`. Zero is the end of the stream.
     ///
     /// A read that does not fill the buffer has emptied the transport, unless urgent data ended it:
-    /// bytes that arrive later cause another event. A transport whose reads end for other reasons
+    /// bytes that arrive later cause another event. If its reads end for other reasons, a transport
     /// reads again before it returns.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
 

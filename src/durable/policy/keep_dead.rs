@@ -1,6 +1,6 @@
 //! `KeepDead`: which dead letters of a topic are kept.
 
-/// Which dead letters of a topic are kept. All of them by default.
+/// The dead letters of a topic that are kept. All of them by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::durable) struct KeepDead {
     /// The largest number.

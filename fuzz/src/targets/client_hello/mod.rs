@@ -46,7 +46,7 @@ pub fn client_hello(data: &[u8]) {
     assert_eq!(whole, expected);
 }
 
-/// Returns the look that is complete at the end of the stream, or before.
+/// Returns the result at the end of the stream, or as soon as it is known.
 fn look(stream: &[u8], pieces: Vec<&[u8]>) -> Look {
     let (mut hello, mut received) = (ClientHello::default(), 0);
     let mut result = hello.look(&[]);

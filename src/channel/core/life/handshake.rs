@@ -269,7 +269,7 @@ impl ChannelState {
     ///
     /// # Errors
     /// [`Error::Closed`] if the channel is closing, an error of misuse if other filters are not
-    /// established, and what the filters below report for bytes that are written already.
+    /// established, and the errors of the filters below for bytes that are written already.
     pub(crate) fn start_filter(&mut self, services: &mut LoopServices, filter: Box<dyn Filter>) -> Result {
         if !self.status.takes_writes() {
             return Err(Error::Closed);

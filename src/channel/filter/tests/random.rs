@@ -1,10 +1,10 @@
 //! Filters with everything that may meet them, in random order, compared with a model.
 //!
-//! A PROXY header, stacked filters, filters that wait for a worker, upgrades in the middle,
-//! replaced pipelines, auto-read and requested reads, half-close, blocked writes, closes and cuts,
-//! with every split of the input. The model states the guarantees for programs: each line is
-//! delivered once and in order, a graceful end loses no accepted bytes, and an end is reported with
-//! its true cause.
+//! The runs combine a PROXY header, stacked filters, filters that wait for a worker, upgrades in
+//! the middle and replaced pipelines. They also have auto-read and requested reads, half-close,
+//! blocked writes, closes and cuts, with every split of the input. The model states the guarantees
+//! for programs: each line is delivered once and in order, a graceful end loses no accepted bytes,
+//! and an end is reported with its true cause.
 //!
 //! `NETWHEEL_FILTER_SEEDS` sets the number of seeds (default 500), `NETWHEEL_FILTER_SEED` the
 //! first one.

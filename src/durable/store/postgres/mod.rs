@@ -4,9 +4,10 @@
 //!
 //! - A timer never changes its partition. A partition has an owner, an epoch that grows with each
 //!   new owner, and the end of the owner's lease, by the clock of the database.
-//! - A run ends only in a transaction that holds a share lock on its partition, and has seen the
-//!   epoch of the run there and this node as the owner. So no other node has become the owner, nor
-//!   does before that transaction has ended. A claim also needs a lease that has not ended.
+//! - A run ends only in a transaction that holds a share lock on its partition. The transaction has
+//!   seen the epoch of the run there and this node as the owner. So no other node has become the
+//!   owner, nor does before that transaction has ended. A claim also needs a lease that has not
+//!   ended.
 //! - Rows are locked in the order of their ids: timers, then partitions, then counts. Only the
 //!   search for partitions without an owner, and that for dead letters, skip locked rows. A
 //!   transaction that removes dead letters locks their topic before.

@@ -27,8 +27,8 @@ impl FileId {
     }
 }
 
-/// Asks for the number only. A question for the times of a file makes the next write to it store a
-/// new time (multigrain timestamps, Linux 6.13), and the `fsync` of each commit would write that.
+/// Asks for the number only. Reading the times of a file makes the next write to it store a new
+/// time (multigrain timestamps, Linux 6.13). The `fsync` of each commit would write that time.
 #[cfg(target_os = "linux")]
 fn id(path: &Path) -> io::Result<Id> {
     use rustix::{
