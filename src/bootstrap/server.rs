@@ -288,7 +288,8 @@ where
     /// - [`Error::Setting`] if a setting is out of range, or if `listener_per_loop` is on for a
     ///   Unix socket, because a path has one socket only.
     /// - [`Error::Io`] if the address cannot be bound.
-    /// - [`Error::Full`] if a loop's queue is full, or [`Error::ShutDown`] if the loops are shut down.
+    /// - [`Error::Full`] if a loop's queue is full.
+    /// - [`Error::ShutDown`] if the loops are shut down.
     pub fn bind<E: ToAddress>(self, address: E) -> Result<Server<E::Address>> {
         let ServerSettings { listener: options, listener_per_loop, .. } = &self.settings;
         options.check()?;
@@ -369,7 +370,8 @@ where
     /// - [`Error::Setting`] if a setting is out of range, or if `listener_per_loop` is on, because
     ///   there is one socket only.
     /// - [`Error::Io`] if the socket cannot be made non-blocking.
-    /// - [`Error::Full`] if a loop's queue is full, or [`Error::ShutDown`] if the loops are shut down.
+    /// - [`Error::Full`] if a loop's queue is full.
+    /// - [`Error::ShutDown`] if the loops are shut down.
     pub fn adopt<L: IntoListener>(self, listener: L) -> Result<Server<L::Address>> {
         if self.settings.listener_per_loop {
             return Err(Error::setting("listener_per_loop", true, "off where a listener is adopted"));
