@@ -39,7 +39,7 @@ impl Ticks {
         let mut due = Instant::now() + PERIOD;
         let tick = move || {
             let now = Instant::now();
-            // Missed ticks count as late, too.
+            // Missed ticks count as late too.
             while due <= now {
                 if on.load(Ordering::Relaxed) {
                     let mut histogram = mine.lock().map_err(|_| Error::other("a timer has panicked"))?;

@@ -147,8 +147,8 @@ impl DatagramChannel {
         self.inbox.submit(&self.shared.event_loop, command).map_err(Error::from)
     }
 
-    /// Closes the channel. Pending datagrams are sent as far as the kernel accepts them without
-    /// blocking. The others are dropped. Closing a closed channel is a no-op.
+    /// Closes the channel. Pending datagrams are sent until the kernel would block. The others are
+    /// dropped. Closing a closed channel is a no-op.
     pub fn close(&self) {
         // A full queue must not prevent closing. A loop that has ended has closed its channels.
         let _ = self.inbox.submit_always(&self.shared.event_loop, DatagramCommand::Close);

@@ -4,7 +4,7 @@
 //! is a topic, a time and a payload; closures are never stored. The store of one process is an
 //! SQLite file (`SqliteStore`, feature `durable-sqlite`). Several nodes share a database of
 //! PostgreSQL (`PostgresStore`, feature `durable-postgres`). Tests of a program use a
-//! [`MemoryDisk`], which can crash and fail. A [`TimerStore`] of the program works, too. The guide
+//! [`MemoryDisk`], which can crash and fail. A [`TimerStore`] of the program works too. The guide
 //! has a chapter with a complete program ([`guide::durable_timers`](crate::guide::durable_timers)).
 //!
 //! # Guarantees

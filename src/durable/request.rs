@@ -71,7 +71,7 @@ impl StoreReply {
     }
 }
 
-/// Tells the programs whose requests came after the store was closed.
+/// Fails requests that arrived after the store was closed.
 pub(in crate::durable) fn refuse(requests: impl Iterator<Item = StoreRequest>) {
     for request in requests {
         match request {

@@ -11,7 +11,7 @@ use std::{
 /// Drops a value of the program's own. A panic in its `Drop` is logged and goes no further.
 pub(crate) fn drop_guarded<T>(value: T) {
     if let Some(message) = caught(|| drop(value)) {
-        // The program's logger may panic, too.
+        // The program's logger may panic too.
         let name = std::any::type_name::<T>();
         caught(|| log_throttled!(off_loop(), PANICS, Level::Error, "dropping a {name}: {message}"));
     }

@@ -11,7 +11,7 @@ pub enum PeerError {
     TooLong {
         /// The kind of unit that is too long: "frame", "line".
         what: &'static str,
-        /// Its length in bytes, as far as known.
+        /// Its length in bytes, or the part of it that is known.
         length: u64,
         /// The longest allowed length, in bytes.
         limit: usize,

@@ -155,9 +155,9 @@ impl EventLoop {
     /// times the number of turns needed to drain the queue.
     ///
     /// The duration of a turn is a recent maximum, which decays over about a second. If the running
-    /// turn is already longer, its duration counts instead. So a loop that is held up by a task
-    /// reports it immediately. A loop that sleeps and had little to do reports close to zero. Reads
-    /// the clock. Meant for comparing loops, not for precise measurements.
+    /// turn is already longer, its duration counts instead. A blocked loop therefore reports its
+    /// delay immediately. A loop that sleeps and had little to do reports close to zero. Reads the
+    /// clock. Meant for comparing loops, not for precise measurements.
     pub fn lag(&self) -> Duration {
         let turn = self.shared.load.turn_time(self.shared.time.now());
         let turns = 1 + self.shared.mailbox.len() / budget::FLOOR as usize;

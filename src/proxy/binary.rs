@@ -23,7 +23,7 @@ pub(super) const FIXED: usize = 16;
 /// Length of both Unix addresses.
 const UNIX: usize = 216;
 
-/// Parses a header from input that begins like [`SIGNATURE`], as far as it goes.
+/// Parses a header from input that begins with [`SIGNATURE`] or a part of it.
 pub(super) fn parse(input: &[u8], limit: usize) -> Result<Option<(ProxyHeader, usize)>, ProxyError> {
     let Some(&command) = input.get(SIGNATURE.len()) else { return Ok(None) };
     let command = match command {

@@ -16,7 +16,7 @@ pub enum ProxyError {
     /// The header is longer than allowed.
     #[non_exhaustive]
     TooLong {
-        /// Its length in bytes, as far as known.
+        /// Its length in bytes, or the part of it that is known.
         length: usize,
         /// The longest allowed length, in bytes.
         limit: usize,

@@ -20,7 +20,7 @@ pub(super) const PREFIX: &[u8] = b"PROXY ";
 /// The longest line with its end, in bytes.
 pub(super) const MAX_LINE: usize = 107;
 
-/// Parses a header from input that begins like [`PREFIX`], as far as it goes.
+/// Parses a header from input that begins with [`PREFIX`] or a part of it.
 pub(super) fn parse(input: &[u8]) -> Result<Option<(ProxyHeader, usize)>, ProxyError> {
     if input.len() < PREFIX.len() {
         return Ok(None);

@@ -61,7 +61,7 @@ impl Traffic {
 pub(crate) enum Beat {
     Wait,
     Ping,
-    /// The peer has shown no sign of life for this time.
+    /// The peer has not responded for this long.
     Dead {
         after: Duration,
     },

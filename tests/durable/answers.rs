@@ -96,7 +96,7 @@ impl<'de> Deserialize<'de> for Picky {
     }
 }
 
-/// The conversion is code of the program, too.
+/// The conversion is code of the program too.
 #[test]
 fn a_payload_whose_conversion_panics_stops_no_other_timer() {
     let (file, group) = (File::new(), one_loop());

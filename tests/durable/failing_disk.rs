@@ -78,7 +78,7 @@ impl Said {
 
 /// Runs [`failing_disk`] under strace, which injects an error into system calls for one file of the
 /// store. `suffix` selects the file. `fault` is the system call, the error, and which of the calls
-/// fails: a number from 1, with a `+` if all later calls fail, too. Returns the output of the child
+/// fails: a number from 1, with a `+` if all later calls fail too. Returns the output of the child
 /// and the trace of its calls for that file.
 fn disk_with(file: &File, suffix: &str, fault: [&str; 3], starts: usize) -> Option<(Said, String)> {
     let [call, error, when] = fault;

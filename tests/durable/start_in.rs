@@ -139,7 +139,7 @@ fn a_transaction_goes_on_after_a_start_that_failed() {
     order.commit().unwrap();
     assert_eq!(pending(&timers), 1);
     assert_eq!(database.query_row("SELECT count(*) FROM orders", [], |row| row.get::<_, i64>(0)), Ok(1));
-    // In a savepoint that is rolled back, too.
+    // In a savepoint that is rolled back too.
     let mut order = database.transaction().unwrap();
     let savepoint = order.savepoint().unwrap();
     timers.at("topic", HOUR, "x").start_in(&savepoint).unwrap();

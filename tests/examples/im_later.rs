@@ -259,7 +259,7 @@ fn a_direct_message_is_kept_for_a_user_that_is_not_connected() {
     let file = File::new();
     let server = Server::keeping(&file, &[]);
     let mut ann = server.log_in("ann");
-    // The spelling of the sender's id survives, too.
+    // The spelling of the sender's id survives too.
     ann.send_text("{\"type\":\"direct\",\"to\":\"bob\",\"text\":\"first\",\"id\":1e2}");
     let kept = ann.next();
     assert_eq!((&kept["type"], &kept["to"]), (&json!("kept"), &json!("bob")), "{kept}");

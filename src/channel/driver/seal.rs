@@ -32,7 +32,7 @@ pub(super) fn fail(core: &mut ChannelCore, services: &mut LoopServices, error: E
     core.fail_filters(services, error);
 }
 
-/// Seals pending bytes, as far as the limit allows. Returns the number of bytes for the transport.
+/// Seals pending bytes up to the limit. Returns the number of bytes for the transport.
 pub(super) fn seal(core: &mut ChannelCore, services: &mut LoopServices) -> usize {
     if let Err(error) = core.state.seal(services) {
         fail(core, services, error);

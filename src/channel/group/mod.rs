@@ -95,7 +95,7 @@ use waiting::WaitingDeliveries;
 /// # Order
 ///
 /// A member receives the broadcasts of one thread to the group, and that thread's writes through a
-/// [`Channel`], in the order of the calls. Closing a member keeps this order, too. A
+/// [`Channel`], in the order of the calls. Closing a member keeps this order too. A
 /// [`Context::write`](crate::Context::write) is encoded at once and precedes the broadcasts of the
 /// same callback; after [`Context::close_with`](crate::Context::close_with) these do not reach the
 /// channel itself. Members on different loops may receive the broadcasts of two threads in

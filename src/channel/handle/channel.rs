@@ -187,8 +187,8 @@ impl<M> Channel<M> {
         self.shared.close_listeners.cause()
     }
 
-    /// Returns whether a pool can hand the channel to another user, as far as the protocol tells.
-    /// A protocol that does not report its exchanges leaves that to the user.
+    /// Returns whether a pool can hand the channel to another user according to the protocol. A
+    /// protocol that does not report its exchanges leaves that to the user.
     pub(crate) fn reuse(&self) -> Reuse {
         self.shared.exchanges.as_ref().map_or(Reuse::Now, |exchanges| exchanges.reuse())
     }

@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-/// Makes the loop take the messages. Returns `false` if the engine is gone.
+/// Wakes the loop to drain the inbox. Returns `false` if the engine is gone.
 type Wake = Box<dyn Fn() -> bool + Send + Sync>;
 
 pub(in crate::durable) struct EngineInbox {

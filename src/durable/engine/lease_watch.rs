@@ -50,7 +50,7 @@ impl LeaseWatch {
         now < self.valid_until
     }
 
-    /// Returns whether a timer belongs to this node, as far as the last renewal says.
+    /// Returns whether a timer belongs to this node according to the last renewal.
     pub(super) fn owns(&self, row: &TimerRow) -> bool {
         self.partitions.binary_search(&(row.partition, row.epoch)).is_ok()
     }

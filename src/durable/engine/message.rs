@@ -95,7 +95,7 @@ impl EngineMessage {
     }
 }
 
-/// What the engine wants to be done.
+/// An action for the driver.
 pub(in crate::durable) enum EngineStep {
     /// Call the handler.
     Fire(Firing),

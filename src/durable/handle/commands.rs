@@ -10,11 +10,11 @@ use crate::durable::{
 use crate::{error::Error, sync::Completion};
 
 impl DurableTimers {
-    /// Removes a timer. The completion has `true` if it was removed: then it does not fire again.
+    /// Cancels a timer. Completes with `true` if the timer was removed and will not fire again.
     /// `false` if there is no such timer, because it has ended or was never stored.
     ///
     /// If the timer's handler runs at the moment, the completion waits for its answer. A periodic
-    /// timer, and one that will be retried, is then removed. Dead letters are removed, too.
+    /// timer, and one that will be retried, is then removed. Dead letters are removed too.
     ///
     /// # Errors
     ///

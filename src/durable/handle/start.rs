@@ -90,7 +90,7 @@ impl DurableTimers {
 
 impl DurableTimers {
     /// Stores many timers with one completion, in as few transactions as their limit of 1024
-    /// changes permits. The completion has a result for each timer, in their order.
+    /// changes permits. Completes with a result for each timer, in their order.
     ///
     /// Each timer is stored on its own: the others are stored if one is refused, and after a crash
     /// the first ones may be stored without the last. Use [`start_in`](StartTimer::start_in) to
@@ -188,7 +188,7 @@ impl<'a> StartTimer<'a> {
     /// this, only a new schedule changes the payload.
     ///
     /// Its due time does not change. A run that has begun keeps the old payload; its retries, its
-    /// dead letter and the runs after it have the new one. A dead letter gets the payload, too, and
+    /// dead letter and the runs after it have the new one. A dead letter gets the payload too, and
     /// is not run. An ended timer is not started again.
     ///
     /// ```
@@ -285,7 +285,7 @@ impl<'a> StartTimer<'a> {
         Ok(id)
     }
 
-    /// Stores the timer. The completion has its id, and is done when the timer is on disk.
+    /// Stores the timer. Completes with the timer's id once it is on disk.
     ///
     /// # Errors
     ///

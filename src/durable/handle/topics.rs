@@ -31,8 +31,8 @@ impl DurableTimers {
     }
 
     /// Pauses a topic: its timers stay in the store and do not fire until
-    /// [`resume`](DurableTimers::resume) is called. The completion has `false` if the store has no
-    /// such topic.
+    /// [`resume`](DurableTimers::resume) is called. Completes with `false` if the store has no such
+    /// topic.
     ///
     /// The pause is stored. It holds for all nodes and after a restart, also for programs that do
     /// not have the topic at the moment. When the completion is done, this node begins no more runs
@@ -64,8 +64,8 @@ impl DurableTimers {
     }
 
     /// Resumes a paused topic. Timers that became due during the pause fire, or are treated as the
-    /// topic's [`Late`](crate::durable::Late) states. The completion has `false` if the store has
-    /// no such topic, and `true` also if it was not paused.
+    /// topic's [`Late`](crate::durable::Late) states. Completes with `false` if the store has no
+    /// such topic, and `true` also if it was not paused.
     ///
     /// # Errors
     ///

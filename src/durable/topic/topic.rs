@@ -47,7 +47,7 @@ impl Topic {
         retry: Retry,
         mut handler: impl FnMut(Due<T>) + Send + 'static,
     ) -> Self {
-        // The conversion is code of the program, too, and may panic.
+        // The conversion is code of the program too, and may panic.
         let call = move |mut answering: Answering| {
             let reply = answering.reply();
             reply.guard(|| match answering.take_payload() {

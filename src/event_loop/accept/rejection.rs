@@ -43,8 +43,8 @@ impl ListenerSource {
     }
 }
 
-/// Sends the farewell of a rejected connection, as far as the kernel accepts it without blocking,
-/// and closes the connection.
+/// Sends the part of a rejected connection's farewell that the kernel accepts without blocking, and
+/// closes the connection.
 fn send_farewell(mut stream: Stream, bytes: &[u8], io: &mut Io) {
     // Unsent bytes are lost. The loop does not wait for a rejected peer.
     let _ = stream.write(bytes);

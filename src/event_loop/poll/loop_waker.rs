@@ -53,7 +53,7 @@ impl LoopWaker {
     }
 
     /// Ends the sleep. Retries a few times: a signal may interrupt a write, and other errors may be
-    /// transient, too.
+    /// transient too.
     pub(in crate::event_loop) fn wake(&self) -> io::Result<()> {
         // If the waker were swapped in mid-write, the wake would be lost with the dropped poll. The
         // lock prevents that.

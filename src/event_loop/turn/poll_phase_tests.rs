@@ -1,4 +1,4 @@
-//! A loop that is run by a driver other than the kernel, and rests on a manual clock.
+//! Tests of a loop that is driven by hand, on a manual clock.
 
 use super::*;
 use crate::{

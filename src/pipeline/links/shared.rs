@@ -79,7 +79,7 @@ fn encode_apart<L: Links>(
     }
 }
 
-/// Combines two keys. Different pairs have different results, as far as 64 bits can tell.
+/// Combines two keys. Different pairs have different results, except for collisions of 64 bits.
 pub(crate) fn combine(one: u64, other: u64) -> u64 {
     // The finisher of splitmix64, so that small numbers do not collide.
     let mut mixed = one.wrapping_add(0x9E37_79B9_7F4A_7C15);

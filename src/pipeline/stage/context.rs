@@ -101,7 +101,7 @@ impl<S: Stage> StageContext<'_, S> {
     /// No further message is decoded or delivered, and the socket is not read, so the peer
     /// experiences backpressure. Undecoded bytes and queued messages stay where they are. The peer
     /// is not late in the meantime: [time limits](crate::channel::TimeLimits) on input restart when
-    /// reading resumes. The end of the peer's stream is reported after that, too. A message that
+    /// reading resumes. The end of the peer's stream is reported after that too. A message that
     /// this callback returns is still delivered.
     ///
     /// Use this to handle one message at a time, for example while a worker checks a password, or

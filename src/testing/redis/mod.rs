@@ -68,7 +68,7 @@
 //! # Time
 //!
 //! Keys expire by the time of day of the loop's clock, and so on a [manual
-//! clock](super::ManualClock), too.
+//! clock](super::ManualClock) too.
 
 mod command;
 mod connection;

@@ -52,7 +52,7 @@
 //!
 //! The following fail with [`Error::Io`](crate::Error::Io) of the kind `Unsupported`: Unix sockets,
 //! multicast, file descriptors of the system ([`EventLoop::register`](crate::EventLoop::register)),
-//! adopted listeners, and manual event loops. `SqliteStore` and `PostgresStore` are refused, too.
+//! adopted listeners, and manual event loops. `SqliteStore` and `PostgresStore` are refused too.
 //! Durable timers use a `MemoryDisk` or a `MemoryDatabase`. The watchdog is ignored. Futures that
 //! run on tokio are not under control. Names are those of the nodes, and `localhost`.
 

@@ -195,7 +195,7 @@ impl Timeout {
         }
     }
 
-    /// Logs an error. The logger belongs to the program and may panic, too.
+    /// Logs an error. The logger belongs to the program and may panic too.
     fn complain(&self, what: fmt::Arguments<'_>) {
         caught(|| log::error!("the timeout given at {} {what}", self.entry.origin));
     }

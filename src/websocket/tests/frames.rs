@@ -107,7 +107,7 @@ fn fragments_out_of_order_are_protocol_errors() {
         let bytes = [frame(TEXT, true, b"x"), client(second, "y")].concat();
         assert_eq!(error_of(server_codec(), &bytes), WebSocketError::UnfinishedMessage);
     }
-    // After a whole message, too.
+    // After a whole message too.
     let bytes = [client(TEXT, "x"), client(CONTINUATION, "y")].concat();
     assert_eq!(error_of(server_codec(), &bytes), WebSocketError::UnexpectedContinuation);
 }

@@ -168,7 +168,7 @@ impl World {
         Box::new(move |store| {
             let first = if by_due { filter.clone().by_due() } else { filter.clone() };
             let page = store.list(&first).unwrap();
-            // The next page, too.
+            // The next page too.
             let next = page.last().map(|last| match by_due {
                 true => first.clone().after_due(last),
                 false => first.clone().after(last.id),
@@ -231,7 +231,7 @@ impl World {
             listed.iter().filter(dead).count() as u64
         );
         self.ids = listed.iter().map(|info| info.id).collect();
-        // Rows that have changed since are asked for, too.
+        // Rows that have changed since are asked for too.
         if self.random.bool() {
             self.rows.clone_from(&all[all.len() - 1].2);
         }

@@ -13,7 +13,7 @@ fn a_node_that_is_stopped_for_three_leases_ends_nothing() {
     let mut nodes = cluster.nodes(3);
     nodes[0].starts("hold 0 8 0 0", 8);
     nodes[0].wait_for_held(8);
-    // Timers that are in the memory of the stopped node, too.
+    // Timers that are in the memory of the stopped node too.
     nodes[0].starts("work 8 108 1000 40", 100);
     nodes[0].process.signal("STOP");
     cluster.execute(&format!("SELECT pg_sleep({})", 3.0 * LEASE.as_secs_f64()));

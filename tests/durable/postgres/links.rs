@@ -14,7 +14,7 @@ use netwheel::durable::{Due, DurableTimers, Late, PostgresStore, Retry, TimerSto
 use std::{collections::BTreeSet, sync::mpsc::channel};
 
 /// All timers together take several times the limit of a request, and a load of the usual size
-/// does, too.
+/// does too.
 #[test]
 fn a_backlog_that_a_request_cannot_carry_is_loaded_in_parts() {
     let Some(server) = server() else { return };

@@ -75,7 +75,7 @@ fn a_permission_that_is_missing_for_a_while_fails_starts_and_stops_nothing() {
     let mut client = server.client();
     client.batch_execute("REVOKE INSERT, DELETE ON revoked.timers FROM revoked").unwrap();
     assert_refused(node.start("refused", NOW), "permission denied");
-    // The end of this run is refused, too, and waits.
+    // The end of this run is refused too, and waits.
     assert_eq!(receive(&node.fired), "before");
     wait_until("the end has failed", || node.timers.metrics().commit_failures >= 2);
     assert!(!node.timers.metrics().is_stopped);

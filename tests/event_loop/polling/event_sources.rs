@@ -713,7 +713,7 @@ fn the_watchdog_names_the_source_that_holds_up_its_loop() {
     });
     done(registered.unwrap()).unwrap();
     ours.write_all(b"x").unwrap();
-    // Other turns may take long, too, on a busy machine.
+    // Other turns may take long too, on a busy machine.
     loop {
         let stall = stalled.recv_timeout(PATIENCE).expect("a stall is reported");
         if stall.task.is_some_and(|task| task.file().ends_with("event_sources.rs") && task.line() == line) {

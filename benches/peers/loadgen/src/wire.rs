@@ -75,7 +75,7 @@ impl Wire {
         self.flush()
     }
 
-    /// Sends kept bytes as far as the socket accepts them.
+    /// Sends kept bytes until the socket would block.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         let Some(tls) = &mut self.tls else {
             let done = write_some(&mut self.stream, &self.unsent)?;

@@ -68,8 +68,8 @@ impl ChannelState {
 
     // ---- filters ----
 
-    /// Seals pending bytes, as far as the limit allows. They stay in the buffer until the transport
-    /// has accepted the corresponding sealed bytes.
+    /// Seals pending bytes up to the limit. They stay in the buffer until the transport has
+    /// accepted the corresponding sealed bytes.
     pub(in crate::channel) fn seal(&mut self, services: &mut LoopServices) -> Result {
         match (self.extras.filters_mut(), &self.outbound.lease) {
             (Some(filters), Some(lease)) if !lease.buffer.is_empty() => {

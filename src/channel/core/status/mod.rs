@@ -1,4 +1,4 @@
-//! The state of a channel, as far as it fits into a few bits, packed into one word.
+//! The part of a channel's state that fits into a few bits, packed into one word.
 //!
 //! Each part is a type that has no illegal value: the life cycle ([`Life`], [`CloseMode`]), the two
 //! halves of the stream ([`InputHalf`], [`OutputHalf`]), reading ([`ReadDemand`], [`ReadGrant`]),

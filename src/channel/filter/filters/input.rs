@@ -235,7 +235,7 @@ impl Filters {
             let was_established = state.is_established();
             let state = self.layers[at].state;
             if !state.is_established() && !was_established {
-                // Nothing passes a filter that does not vouch for it.
+                // Discard plaintext until the filter is established.
                 opened.truncate(mark);
                 above.clear();
             }

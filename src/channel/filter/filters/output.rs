@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Filters {
-    /// Seals pending plaintext, as far as the limit allows.
+    /// Seals pending plaintext up to the limit.
     pub(crate) fn seal(&mut self, out: &OutboundBuffer, lent: &mut Lent<'_>) -> Result {
         if !self.is_established() || self.failed {
             return Ok(());

@@ -168,9 +168,9 @@ impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
         self.state.socket.as_ref().map_or(Err(crate::error::Error::Closed), |socket| socket.leave(&group))
     }
 
-    /// Closes the channel when this callback returns. Queued datagrams are sent as far as the
-    /// kernel accepts them without blocking. The others are dropped and counted (`closes_unsent`).
-    /// `inactive` is called later in the turn.
+    /// Closes the channel when this callback returns. Queued datagrams are sent until the kernel
+    /// would block. The others are dropped and counted (`closes_unsent`). `inactive` is called
+    /// later in the turn.
     pub fn close(&mut self) {
         self.state.closing = true;
         self.state.handle().set_closing();

@@ -182,7 +182,7 @@ impl World {
 
     fn start(&mut self, timer: NewTimer) {
         let topic = self.random.usize(..self.rules.len());
-        // Half of the payloads are small, so that the limit of runs is reached, too.
+        // Half of the payloads are small, so that the limit of runs is reached too.
         let length = if self.random.bool() { self.random.usize(..MAX_PAYLOAD) } else { 1 };
         let payload = vec![b'1'; length.max(1)];
         self.requests.push_back(StoreRequest::Start(NewTimer { topic, payload, ..timer }));

@@ -121,7 +121,7 @@ pub(super) fn changed_by_others(
     let after = store.changes.cut.as_ref().map_or(FIRST, |cut| cut.after);
     // Both searches of the index begin at their changes. With two lower bounds, PostgreSQL may
     // begin at the lower one and read the entries of all timers. With `changed_in = ANY`, it may
-    // prefer the order of the index to that condition, and read them, too.
+    // prefer the order of the index to that condition, and read them too.
     let later = after.max((seen.end, i64::MIN));
     let max_bytes = i64::try_from(max_bytes).unwrap_or(i64::MAX);
     let partitions = store.active();

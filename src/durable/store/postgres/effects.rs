@@ -74,7 +74,7 @@ impl Effects {
         let deferred = if self.is_immediate { "SET CONSTRAINTS ALL DEFERRED; " } else { "" };
         session.batch(&format!("{deferred}SAVEPOINT effect"))?;
         let error = match StoreTransaction::new(session.client()).run(effect) {
-            // Fails if the effect has ignored an error of the server, too.
+            // Fails if the effect has ignored an error of the server too.
             Ok(()) => match session.batch(RELEASE) {
                 Ok(()) => {
                     self.is_immediate = true;

@@ -25,7 +25,7 @@ use std::{
 const NO_SESSION: i64 = 0;
 
 /// Chooses partitions for timers: those of this node as of its last renewal, if it has any, because
-/// it looks for them first. Any other would be right, too.
+/// it looks for them first. Any other would be right too.
 pub(super) struct Placement {
     partitions: u32,
     active: Mutex<Vec<u32>>,

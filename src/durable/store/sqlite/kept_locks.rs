@@ -6,7 +6,7 @@
 //! open file description, so other handles do not matter. They exclude only what no process may do
 //! while the store is open: believe that it is alone.
 //!
-//! Closing the handle of such a lock drops SQLite's locks, too. So a handle is closed only if the
+//! Closing the handle of such a lock drops SQLite's locks too. So a handle is closed only if the
 //! process has no other one of the same file, and otherwise kept for the next store.
 
 use super::file_id::FileId;

@@ -62,7 +62,7 @@ const KEY_MEMORY: Duration = Duration::from_secs(24 * 3600);
 ///
 /// The store is locked while it is open: a second one fails with [`StoreError::InUse`]. The lock is
 /// that of a file of its own, whose name ends in `-lock`, so the program and tools such as
-/// `sqlite3` may open the database file, too. While another connection writes, the store waits for
+/// `sqlite3` may open the database file too. While another connection writes, the store waits for
 /// up to 1 s, and then fails with [`StoreError::Busy`]. A commit has reached the disk when it
 /// returns (write-ahead log, `synchronous=FULL`).
 #[derive(Debug)]

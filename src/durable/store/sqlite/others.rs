@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 const ROWS_LIMIT: usize = 1024;
 
 /// The largest number of ranges of own starts that are remembered. If there are more, timers of
-/// this connection are returned, too.
+/// this connection are returned too.
 const RANGES_LIMIT: usize = 4096;
 
 #[derive(Debug, Default)]

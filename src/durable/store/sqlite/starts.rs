@@ -162,7 +162,7 @@ impl SqliteStarts {
         let started = self.start_here(connection, timer, now);
         let result = match started {
             Ok((id, true)) => execute(&end).map(|()| id),
-            // A known key: the count is undone, too.
+            // A known key: the count is undone too.
             Ok((id, false)) => return execute(&undo).map(|()| id),
             Err(error) => Err(error),
         };

@@ -25,9 +25,9 @@ pub(super) const UDP: &[PortRole] = &[PortRole::Datagrams];
 /// Options of a socket that decide with which others it can share a port.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BindOptions {
-    /// `SO_REUSEADDR`: shares the port with sockets that have it, too, and do not listen.
+    /// `SO_REUSEADDR`: shares the port with sockets that have it too, and do not listen.
     pub(crate) reuse_address: bool,
-    /// `SO_REUSEPORT`: shares the port with sockets that have it, too.
+    /// `SO_REUSEPORT`: shares the port with sockets that have it too.
     pub(crate) reuse_port: bool,
     /// `IPV6_V6ONLY`: the wildcard does not contain addresses of version 4.
     pub(crate) only_v6: bool,
@@ -91,7 +91,7 @@ fn loopback(like: IpAddr) -> IpAddr {
     if like.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() }
 }
 
-/// Returns the destination of packets to `to`: the wildcard stands for the own machine.
+/// Returns the destination of packets to `to`: the wildcard stands for the machine itself.
 pub(super) fn destination(to: SocketAddr) -> SocketAddr {
     let ip = if to.ip().is_unspecified() { loopback(to.ip()) } else { to.ip().to_canonical() };
     SocketAddr::new(ip, to.port())

@@ -27,7 +27,7 @@ impl<H: Handler> Context<'_, H> {
     /// [`one_message_per_read`](crate::channel::ChannelOptions::one_message_per_read) it delivers
     /// one message. The request stays pending until at least one message has been delivered. Within
     /// a callback it counts for the input behind that callback. Two requests before a delivery are
-    /// one. The end of the stream is read like bytes, so it waits for a request, too.
+    /// one. The end of the stream is read like bytes, so it waits for a request too.
     pub fn read(&mut self) {
         self.state.status.want_read();
     }
@@ -96,7 +96,7 @@ impl<H: Handler> Context<'_, H> {
     ///
     /// A peer that cannot send, or need not, is not idle. The default [`idle`](Handler::idle)
     /// method checks this before it closes the channel for reader idleness. A method of your own
-    /// should, too.
+    /// should too.
     pub fn expects_input(&self) -> bool {
         self.state.may_read() && !self.has_all_input()
     }

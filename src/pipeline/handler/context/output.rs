@@ -50,8 +50,8 @@ impl<H: Handler> Context<'_, H> {
         }
     }
 
-    /// Writes a message, and returns a completion that is done when the kernel has taken its last
-    /// byte.
+    /// Writes a message, and returns a completion that resolves when the kernel has accepted the
+    /// last byte.
     ///
     /// Completions complete in the order of the writes, on the channel's loop. A message that is
     /// encoded to no bytes completes in its turn. A completed write has not necessarily reached the
@@ -89,7 +89,7 @@ impl<H: Handler> Context<'_, H> {
     ///
     /// The peer sees the end of the stream behind the messages that were written before. Writes
     /// fail with [`Closed`](crate::Error::Closed) from now on. Reading continues, and the channel
-    /// closes when the peer ends its stream, too.
+    /// closes when the peer ends its stream too.
     pub fn shutdown_write(&mut self) {
         self.state.request_end_of_output();
     }

@@ -101,7 +101,7 @@ pub(super) fn expire(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     flag(true)
 }
 
-/// Converts milliseconds, which are not negative. The largest number is rounded, too.
+/// Converts milliseconds, which are not negative. The largest number is rounded too.
 fn rounded_seconds(millis: i64) -> i64 {
     millis / 1000 + i64::from(millis % 1000 >= 500)
 }

@@ -19,7 +19,7 @@ struct AddOptions {
     xx: bool,
     gt: bool,
     lt: bool,
-    /// Whether changed members are counted, too.
+    /// Whether changed members are counted too.
     ch: bool,
     incr: bool,
 }

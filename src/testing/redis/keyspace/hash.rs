@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// The fields of a hash. A small hash of Redis keeps their order, too.
+/// The fields of a hash. A small hash of Redis keeps their order too.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Hash {
     places: BTreeMap<Bytes, u64>,

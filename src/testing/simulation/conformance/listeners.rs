@@ -57,7 +57,7 @@ impl Bench {
         }
     }
 
-    /// Accepts a connection if there is one, and notes the result. Returns its peer's address, too.
+    /// Accepts a connection if there is one, and notes the result. Returns its peer's address too.
     pub(super) fn try_accept(&mut self, listener: Id) -> Option<(Id, SocketAddr)> {
         let accepted = self.accept_once(listener);
         let result = accepted.as_ref().map(|_| "a connection").map_err(clone);
