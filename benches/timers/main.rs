@@ -8,11 +8,11 @@
 //! cargo bench --bench timers_memory               # bytes per timer, in a separate program
 //! ```
 //!
-//! Compares the wheel and the scheduled queue with a bare wheel (the lower limit), with a bare
-//! wheel that has keys and order, with the standard library, and with other crates. Time is
-//! simulated. The rounds of all lines are interleaved, so that temporary disturbances of the
-//! machine affect all of them. The results are medians, with minimum and maximum in parentheses.
-//! Ratios are within the same round. Writes `timers.csv` and `timers.svg`.
+//! Compares the wheel and the scheduled queue with a bare wheel (the lower limit) and with a bare
+//! wheel that has keys and order. Also compares them with the standard library and with other
+//! crates. Time is simulated. The rounds of all lines are interleaved, so that temporary
+//! disturbances of the machine affect all of them. The results are medians, with minimum and
+//! maximum in parentheses. Ratios are within the same round. Writes `timers.csv` and `timers.svg`.
 
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a program, not a library")]

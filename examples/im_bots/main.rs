@@ -25,10 +25,10 @@
 //! and `--wss` does so with TLS.
 //!
 //! Progress is printed to standard error, and a table to standard output. The exit status is 0 if
-//! all of the following hold: every message reached every member of its room once and in order,
-//! every direct message ended once with the right outcome, the slow bots were handled, and the
-//! silent bots were closed in time. Ctrl-C ends the run early and prints the table of the results
-//! so far. Direct messages in flight at that moment are counted separately.
+//! every message reached every member of its room once and in order, and every direct message ended
+//! once with the right outcome. The slow bots must also have been handled, and the silent bots
+//! closed in time. Ctrl-C ends the run early and prints the table of the results so far. Direct
+//! messages in flight at that moment are counted separately.
 //!
 //! Reading order: `plan.rs` (the roles of the bots), `bot.rs` (one user), `talker.rs` (the main
 //! thread's handle to a talking bot), `tally.rs`, `directs.rs` and `slow.rs` (counters), this file

@@ -25,13 +25,12 @@
 //! budget. The `attack` example tests these bounds.
 //!
 //! Reading order: `options.rs`, `chat_server.rs` (the loops and their end), `listeners.rs` (what
-//! listens, and its limits), `web/` (pages, dashboard, frames),
-//! `wire.rs` (bytes to requests), `session.rs` (one client), `pace.rs` (rate limits
-//! of a client), `name.rs` (rules for names), `direct.rs` (direct messages waiting for an
-//! acknowledgement), `directory.rs` (a blocking lookup), `hub.rs` and `room.rs` (shared state),
-//! `presence.rs` (announcements of joins and leaves), `slow_consumer.rs` (clients that do not keep
-//! up), `later/` (reminders,
-//! and messages for users that are not connected), and this file, which connects the parts.
+//! listens, and its limits), `web/` (pages, dashboard, frames), `wire.rs` (bytes to requests),
+//! `session.rs` (one client), `pace.rs` (rate limits of a client), `name.rs` (rules for names),
+//! `direct.rs` (direct messages waiting for an acknowledgement), `directory.rs` (a blocking
+//! lookup), `hub.rs` and `room.rs` (shared state), `presence.rs` (announcements of joins and
+//! leaves), `slow_consumer.rs` (clients that do not keep up), `later/` (reminders, and messages for
+//! users that are not connected). This file connects the parts.
 
 mod byte_budget;
 mod chat_server;

@@ -538,8 +538,8 @@ impl LengthFieldBuilder {
     /// Builds the codec.
     ///
     /// # Errors
-    /// [`Error::Setting`] if the width is another one, if a limit or offset leaves no room for the
-    /// length field, or if no frame could be read with the adjustment or strip.
+    /// [`Error::Setting`] if the width is another one, or a limit or offset leaves no room for the
+    /// length field. Also if no frame could be read with the adjustment or strip.
     pub fn build(self) -> Result<LengthField> {
         let mut frames = self.frames;
         let max_len = frames.max_len;

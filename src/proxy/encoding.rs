@@ -16,8 +16,9 @@ impl ProxyHeader {
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] if the header is of version 1 or announces no addresses, if the value is
-    /// not valid for its type, or if the header becomes longer than [`MAX_LEN`](Self::MAX_LEN).
+    /// [`Error::Setting`] if the header is of version 1 or announces no addresses. Also if the
+    /// value is not valid for its type, or if the header becomes longer than
+    /// [`MAX_LEN`](Self::MAX_LEN).
     pub fn tlv(self, kind: u8, value: &[u8]) -> Result<Self> {
         if kind == field::CRC32C {
             return Err(Error::setting("PROXY field", kind, "a checksum is added by `crc32c`"));

@@ -59,8 +59,8 @@ impl WheelBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] for `slots` if it is 0 or more than 65,536, and for `tick` if it is zero,
-    /// or not less than `i64::MAX` nanoseconds divided by the number of slots.
+    /// [`Error::Setting`] if `slots` is 0 or more than 65,536. Also if `tick` is zero, or not less
+    /// than `i64::MAX` nanoseconds divided by the number of slots.
     pub fn build<T>(self) -> Result<Wheel<T>> {
         if self.slots == 0 || self.slots > MAX_SLOTS {
             return Err(Error::setting("slots", self.slots, "1 to 65536"));

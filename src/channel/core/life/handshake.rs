@@ -268,8 +268,8 @@ impl ChannelState {
     /// Adds a filter above the others, which takes over at the end of the turn.
     ///
     /// # Errors
-    /// [`Error::Closed`] if the channel is closing, an error of misuse if other filters are not
-    /// established, and the errors of the filters below for bytes that are written already.
+    /// [`Error::Closed`] if the channel is closing, or [`Error::Other`] if other filters are not
+    /// established. Also the errors of the filters below for bytes that are written already.
     pub(crate) fn start_filter(&mut self, services: &mut LoopServices, filter: Box<dyn Filter>) -> Result {
         if !self.status.takes_writes() {
             return Err(Error::Closed);
