@@ -41,7 +41,7 @@ impl HeadScanner {
     /// Continues in `input`, which begins with the bytes of earlier calls.
     ///
     /// # Errors
-    /// [`HttpError`](crate::http::HttpError) for a line ending other than CRLF, or a limit that is
+    /// [`HttpError`] for a line ending other than CRLF, or a limit that is
     /// exceeded.
     pub(in crate::http) fn scan(&mut self, input: &[u8], limits: &HeadLimits) -> Result<Scan, HttpError> {
         loop {

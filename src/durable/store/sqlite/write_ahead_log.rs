@@ -121,7 +121,7 @@ impl WriteAheadLog {
     ///
     /// # Errors
     ///
-    /// [`StoreError`](crate::durable::StoreError) if nothing may be written any more. If there is
+    /// [`StoreError`] if nothing may be written any more. If there is
     /// no room in the file system, or another connection copies, the next call after a pause tries
     /// again.
     pub(super) fn maintain(
