@@ -148,8 +148,7 @@ impl UpgradeReader {
     /// Handles the end of the stream. Returns the refusal, also if its body is incomplete.
     ///
     /// # Errors
-    /// [`PeerError::Truncated`] if the stream ends before the
-    /// response has a head.
+    /// [`PeerError::Truncated`] if the stream ends before the response has a head.
     pub(crate) fn end_of_input(&mut self) -> Result<Upgrade> {
         match &self.state {
             State::Body(..) => Ok(self.end()),

@@ -41,8 +41,7 @@ impl HeadScanner {
     /// Continues in `input`, which begins with the bytes of earlier calls.
     ///
     /// # Errors
-    /// [`HttpError`] for a line ending other than CRLF, or a limit that is
-    /// exceeded.
+    /// [`HttpError`] for a line ending other than CRLF, or a limit that is exceeded.
     pub(in crate::http) fn scan(&mut self, input: &[u8], limits: &HeadLimits) -> Result<Scan, HttpError> {
         loop {
             let found = find_line_end(&input[self.scanned..]).map(|at| self.scanned + at);

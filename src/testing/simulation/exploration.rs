@@ -123,7 +123,7 @@ impl Exploration {
     /// Runs `scenario` with each seed. A panic of the scenario is a failure of the seed.
     ///
     /// # Errors
-    /// The failure of the first seed that fails, with the smallest set of faults that was found.
+    /// [`Failure`] of the first seed that fails, with the smallest set of faults that was found.
     ///
     /// # Panics
     /// If an environment variable has a value without a meaning.

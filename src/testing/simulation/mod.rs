@@ -227,7 +227,8 @@ impl Simulation {
     /// Runs for a time.
     ///
     /// # Errors
-    /// A failed check, a panic of a program, or a violation of an invariant of the crate.
+    /// [`Failure`] for a failed check, a panic of a program, or a violation of an invariant of the
+    /// crate.
     pub fn run_for(&mut self, time: Duration) -> Result<(), Failure> {
         let end = self.shared.lock().now().saturating_add(crate::clock::nanos(time));
         self.run(end, |_| false).map(drop)

@@ -150,8 +150,7 @@ impl Filters {
     /// Handles the end of the wire.
     ///
     /// # Errors
-    /// [`PeerError::Truncated`] if a filter finds its stream
-    /// truncated.
+    /// [`PeerError::Truncated`] if a filter finds its stream truncated.
     pub(crate) fn end_of_input(&mut self, lent: &mut Lent<'_>) -> Result {
         self.wire_ended = true;
         let result = self.pass_end(lent);

@@ -121,9 +121,8 @@ impl WriteAheadLog {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if nothing may be written any more. If there is
-    /// no room in the file system, or another connection copies, the next call after a pause tries
-    /// again.
+    /// [`StoreError`] if nothing may be written any more. If there is no room in the file system,
+    /// or another connection copies, the next call after a pause tries again.
     pub(super) fn maintain(
         &mut self,
         connection: &Connection,
