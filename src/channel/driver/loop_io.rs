@@ -1,5 +1,7 @@
-//! The part of a loop that drivers borrow, one driver at a time. After a turn that ran out of bytes
-//! or time, sources that got at most one read precede the sources that got their full share.
+//! The part of a loop that drivers borrow, one driver at a time.
+//!
+//! After a turn that ran out of bytes or time, sources that got at most one read precede the
+//! sources that got their full share.
 //!
 //! Invariants: once [`TURN_BYTES`] were read in a turn, every driver gets one read. A key is in the
 //! carried-over list at most once per driver, which keeps a flag for that. Owned by the loop, or by
