@@ -1,4 +1,4 @@
-//! `ClockWatch`: detects jumps of the wall clock, and ignores a jump that is probably wrong for a
+//! `ClockWatch`: detects jumps of the wall clock. A jump that is probably wrong is ignored for a
 //! minute.
 
 /// A difference between the two clocks that counts as a jump, in milliseconds. Slewing and rounding
