@@ -159,8 +159,12 @@ fn serve(play: &Play) -> Result {
         rejected: Arc::default(),
     };
     let (has_farewell, is_required) = (draw.chance(70), draw.chance(20));
+    // A server that is bound again, because its listener has failed, counts from the beginning.
+    let open_of_servers = Mutex::new(Vec::new());
     let bind = || {
-        let (of_hook, desk) = (desk.clone(), desk.clone());
+        let desk = Desk { open: Arc::default(), ..desk.clone() };
+        lock(&open_of_servers).push(desk.open.clone());
+        let of_hook = desk.clone();
         let admission = Admission::new()
             .max_connections(desk.limit)
             .max_connections_per_ip(desk.limit_per_ip)
@@ -186,8 +190,8 @@ fn serve(play: &Play) -> Result {
     let server = settings::bound(play, bind)?;
     settings::keep(play, CLIENTS, server, bind)?;
     play.eventually(
-        || format!("all connections end: {:?}", lock(&desk.open)),
-        || lock(&desk.open).values().all(|open| *open == 0),
+        || format!("all connections end: {:?}", lock(&open_of_servers)),
+        || lock(&open_of_servers).iter().all(|open| lock(open).values().all(|open| *open == 0)),
     );
     let counted: u64 = group.metrics().iter().map(|of| of.rejected_filter + of.rejected_limit).sum();
     let told = desk.rejected.load(SeqCst);
