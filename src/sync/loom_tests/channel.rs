@@ -1,7 +1,7 @@
 //! A channel whose sender races with its receiver.
 
 use super::model;
-use crate::sync::channel::{self, ReceiveError};
+use crate::sync::channel::{ReceiveError, channel};
 use loom::thread;
 
 #[test]

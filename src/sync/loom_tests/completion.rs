@@ -5,7 +5,7 @@ use crate::{
     error::{Error, Result},
     sync::{
         Completer,
-        completion::{self, Completion},
+        completion::{Completion, completion},
     },
 };
 use loom::thread;
