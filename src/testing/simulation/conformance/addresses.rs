@@ -64,7 +64,7 @@ fn the_last_socket_of_a_shared_address_receives() {
 
 #[test]
 fn a_specific_address_precedes_the_wildcard() {
-    check(|bench| {
+    Script::new(|bench| {
         let shared = UdpOptions::new().reuse_address(true);
         let address = SocketAddr::new(bench.ip(Side::Server), 0);
         let specific = bench.bind_at("specific", Side::Server, address, &shared).unwrap();
@@ -76,7 +76,9 @@ fn a_specific_address_precedes_the_wildcard() {
         bench.settle();
         bench.receive(wildcard, 10);
         bench.receive(specific, 10);
-    });
+    })
+    .with_foreign_ports()
+    .check();
 }
 
 #[test]

@@ -102,6 +102,7 @@ fn the_wildcard_contains_all_addresses() {
         );
     })
     .on_one_machine()
+    .with_foreign_ports()
     .check();
 }
 
@@ -260,6 +261,7 @@ fn a_wildcard_of_version_6_can_refuse_clients_of_version_4() {
         bench.listen_at("version 4", at("0.0.0.0", port), &ListenerOptions::new(), 1);
     })
     .on_one_machine()
+    .with_foreign_ports()
     .check();
 }
 
@@ -273,6 +275,7 @@ fn the_wildcards_of_both_versions_exclude_each_other() {
         bench.listen_at("only version 6", at("::1", port), &options, 1);
     })
     .on_one_machine()
+    .with_foreign_ports()
     .check();
 }
 
