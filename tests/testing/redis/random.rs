@@ -6,8 +6,8 @@ use bytes::Bytes;
 use std::hash::{BuildHasher, RandomState};
 
 /// The forms of commands. In each, `K` is a key, `F` a field or member, `N` a small number, `S` a
-/// score, `V` a value, `I` an id of a stream, `P` a position, and `E` a number of seconds. Words in small letters are
-/// taken as they are.
+/// score, `V` a value, `I` an id of a stream, `P` a position, and `E` a number of seconds. Words in
+/// small letters are taken as they are.
 const FORMS: &[&str] = &[
     "SET K V",
     "SET K V NX",
@@ -116,8 +116,8 @@ fn command(random: &mut Random) -> Vec<Bytes> {
         "F" => one(random, &["a", "b", "c", "d", "e"]),
         "N" => one(random, &["0", "1", "2", "3", "-1", "-2"]),
         "P" => one(random, &["0", "1", "2", "-1", "-2", "-9", "9", "x"]),
-        // So many that two of them are hardly ever equal: then the millisecond in which a server got the
-        // commands would decide which one is greater.
+        // So many that two of them are hardly ever equal: then the millisecond in which a server
+        // got the commands would decide which one is greater.
         "E" => random.between(1_000, 1_000_000_000).to_string(),
         "S" | "(S" => {
             let score = one(random, &["0", "1", "2", "1.5", "-1", "3e2", "inf", "-inf"]);
