@@ -33,6 +33,8 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "tower")]
+pub(crate) use body::chunk_weight;
 pub(crate) use client::CallAnswer;
 pub use client::{BodyStream, Call, HttpClient, NotSent, StreamedResponse, Upload};
 #[cfg(feature = "websocket")]
@@ -46,3 +48,4 @@ pub use message::{Body, FullMessage, Headers, Part, Request, RequestId, Response
 pub use server::HttpServer;
 pub use settings::HttpSettings;
 pub use stale_response::StaleResponse;
+pub(crate) use syntax::is_host;

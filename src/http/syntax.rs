@@ -1,6 +1,7 @@
 //! The character classes of RFC 9110, section 5.6, and comparisons without case.
 
 use memchr::memchr;
+use std::net::Ipv6Addr;
 
 /// Returns whether `bytes` is a token: a method, the name of a header, the name of a coding.
 pub(super) fn is_token(bytes: &[u8]) -> bool {
@@ -25,12 +26,13 @@ pub(super) fn is_target(bytes: &[u8]) -> bool {
 }
 
 /// Returns whether `bytes` may be the value of `Host`: a name or address with an optional port
-/// (RFC 3986, section 3.2), without user information.
-pub(super) fn is_host(bytes: &[u8]) -> bool {
+/// (RFC 3986, section 3.2), without user information. In brackets, only an address of
+/// version 6 is valid. Otherwise a filter and a client could read the same host differently.
+pub(crate) fn is_host(bytes: &[u8]) -> bool {
     let (is_address, port) = match bytes {
         [b'[', rest @ ..] => {
             let Some(end) = memchr(b']', rest) else { return false };
-            (end > 0 && rest[..end].iter().all(|byte| is_name_byte(*byte) || *byte == b':'), &rest[end + 1..])
+            (is_ipv6(&rest[..end]), &rest[end + 1..])
         }
         _ => split_name(bytes),
     };
@@ -40,6 +42,15 @@ pub(super) fn is_host(bytes: &[u8]) -> bool {
         _ => false,
     };
     is_address && has_valid_port
+}
+
+/// Returns whether `bytes` are an address of version 6, maybe with a zone (RFC 6874).
+#[cold]
+fn is_ipv6(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    let (address, zone) = text.split_once("%25").unwrap_or((text, "0"));
+    let has_zone = !zone.is_empty() && zone.bytes().all(is_name_byte);
+    has_zone && address.parse::<Ipv6Addr>().is_ok()
 }
 
 /// Returns whether `digits` are a port, or nothing.

@@ -8,7 +8,7 @@ use super::{
     AcquireTimeout, PoolOrder,
     dialer::Dialer,
     request::PoolRequest,
-    request_settings::RequestSource,
+    request_settings::{PoolInUse, RequestSource},
     service::{PoolHooks, PoolService, PoolSettings},
 };
 #[cfg(feature = "tls")]
@@ -17,7 +17,7 @@ use crate::{
     bootstrap::client::{ClientBootstrap, connector},
     error::{EncodeError, Error, Resource, Result},
     group::EventLoopGroup,
-    http::{AbsoluteTarget, Call, HttpClient, Request},
+    http::{AbsoluteTarget, Call, HttpClient, Request, is_host},
 };
 use std::{
     collections::BTreeMap,
@@ -104,6 +104,8 @@ struct Pools {
 
 struct Host {
     pool: Arc<PoolService<Call>>,
+    /// Has a clone for each request that is about to acquire a channel.
+    in_use: Arc<()>,
     /// The number of the last use.
     last_use: u64,
 }
@@ -271,7 +273,10 @@ impl Shared {
             return refuse("a request for https of an agent without TLS; see `HttpAgentBuilder::tls`");
         }
         let port = request.port().unwrap_or(if is_tls { 443 } else { 80 });
-        let Some(host) = request.host() else { return refuse("a request of an agent without a host") };
+        // The program may have checked this host. An address of version 4 in brackets would escape
+        // it.
+        let host = request.host().filter(|host| is_host(host.as_bytes()));
+        let Some(host) = host else { return refuse("a request of an agent without a valid host") };
         let host = host.to_ascii_lowercase().into();
         Ok((Origin { is_tls, host, port }, origin_form.into_owned()))
     }
@@ -281,7 +286,7 @@ impl Shared {
     /// # Errors
     /// [`Error::Closed`] if the agent is closed, [`Error::Full`] if all pools are in use, or
     /// [`Error::Setting`] if a setting is out of range.
-    fn pool(&self, origin: &Origin) -> Result<Arc<PoolService<Call>>> {
+    fn pool(&self, origin: &Origin) -> Result<PoolInUse> {
         let mut pools = self.lock();
         if pools.is_closed {
             return Err(Error::Closed);
@@ -290,7 +295,7 @@ impl Shared {
         let last_use = pools.uses;
         if let Some(host) = pools.hosts.get_mut(origin) {
             host.last_use = last_use;
-            return Ok(host.pool.clone());
+            return Ok(host.begin_use());
         }
         let limit = self.settings.max_hosts;
         let mut unused = None;
@@ -301,7 +306,9 @@ impl Shared {
             unused = pools.hosts.remove(&oldest);
         }
         let pool = self.settings.make_pool(origin)?;
-        pools.hosts.insert(origin.clone(), Host { pool: pool.clone(), last_use });
+        let host = Host { pool, in_use: Arc::default(), last_use };
+        let pool = host.begin_use();
+        pools.hosts.insert(origin.clone(), host);
         drop(pools);
         drop(unused);
         Ok(pool)
@@ -309,10 +316,15 @@ impl Shared {
 }
 
 impl Host {
+    fn begin_use(&self) -> PoolInUse {
+        PoolInUse { pool: self.pool.clone(), _in_use: Some(self.in_use.clone()) }
+    }
+
     /// Returns whether the pool is unused, so that it can be removed.
     fn is_unused(&self) -> bool {
-        // A request holds the pool until it waits, and a channel holds it until it is returned.
-        Arc::strong_count(&self.pool) == 1 && {
+        // New requests need the lock of the agent. One that has begun to acquire is counted by the
+        // pool.
+        Arc::strong_count(&self.in_use) == 1 && {
             let state = self.pool.pool_state();
             state.acquired() == 0 && state.waiters() == 0
         }
@@ -369,8 +381,12 @@ struct AgentSource {
 }
 
 impl RequestSource for AgentSource {
-    fn pool(&self) -> Result<Arc<PoolService<Call>>> {
+    fn pool(&self) -> Result<PoolInUse> {
         self.shared.pool(self.origin.as_ref().ok_or(Error::Closed)?)
+    }
+
+    fn is_closed(&self) -> bool {
+        self.shared.lock().is_closed
     }
 
     fn group(&self) -> &EventLoopGroup {

@@ -38,8 +38,10 @@ struct State<A: CallAnswer> {
     /// `None` after the end.
     reply: Option<Completer<A>>,
     step: Step<A>,
-    /// Limits the time until an attempt has a channel, or begins the next attempt.
-    timer: Option<ScheduledTask>,
+    /// Counts the steps, so that the timer of an earlier step can be recognised.
+    step_number: u64,
+    /// Limits the time of `step` until an attempt has a channel, or begins the next attempt.
+    timer: Option<StepTimer>,
     /// The end of the current attempt, in the time of the loop.
     deadline: u64,
     repeats: u32,
@@ -55,6 +57,28 @@ enum Step<A: CallAnswer> {
     Acquiring(Completion<PooledChannel<Call>>),
     /// Dropping it gives the call up before its channel returns to the pool.
     Responding(Completion<A>, PooledChannel<Call>),
+}
+
+/// A step that has ended, to be dropped without the lock.
+struct Ended<A: CallAnswer> {
+    step: Step<A>,
+    timer: Option<StepTimer>,
+}
+
+/// The timer of a step. Dropping it cancels it.
+struct StepTimer(ScheduledTask);
+
+impl Drop for StepTimer {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+impl<A: CallAnswer> State<A> {
+    fn replace_step(&mut self, step: Step<A>) -> Ended<A> {
+        self.step_number += 1;
+        Ended { step: std::mem::replace(&mut self.step, step), timer: self.timer.take() }
+    }
 }
 
 impl<A: CallAnswer> Step<A> {
@@ -75,6 +99,7 @@ impl<A: CallAnswer> PooledCall<A> {
         let state = State {
             reply: None,
             step: Step::None,
+            step_number: 0,
             timer: None,
             deadline: 0,
             repeats: 0,
@@ -117,19 +142,16 @@ impl<A: CallAnswer> PooledCall<A> {
     fn acquire(self: &Arc<Self>) {
         match self.settings.source.pool() {
             Ok(pool) => {
-                let channel = pool.acquire();
+                let channel = pool.pool.acquire();
                 channel.wake_when_done(self.clone().into());
                 self.enter(Step::Acquiring(channel));
                 self.limit_acquiring();
             }
-            Err(error) => self.retry(Err(NotSent::error(error))),
+            Err(error) => self.complete(Err(NotSent::error(error))),
         }
     }
 
     fn send(self: &Arc<Self>, channel: PooledChannel<Call>) {
-        if let Some(timer) = self.lock().timer.take() {
-            timer.cancel();
-        }
         let left = self.attempt_left();
         if left.is_zero() {
             drop(channel);
@@ -151,8 +173,9 @@ impl<A: CallAnswer> PooledCall<A> {
             drop(state);
             return drop(step);
         }
-        state.step = step;
+        let before = state.replace_step(step);
         drop(state);
+        drop(before);
         // The step may have been done before it was stored.
         self.advance();
     }
@@ -163,8 +186,9 @@ impl<A: CallAnswer> PooledCall<A> {
         if !state.step.is_done() {
             return;
         }
-        let step = std::mem::replace(&mut state.step, Step::None);
+        let Ended { step, timer } = state.replace_step(Step::None);
         drop(state);
+        drop(timer);
         match step {
             Step::None => {}
             Step::Acquiring(channel) => match channel.take() {
@@ -222,14 +246,21 @@ impl<A: CallAnswer> PooledCall<A> {
         let Some(delay) = delay.filter(|delay| *delay < self.left()) else { return self.complete(result) };
         // A response that is not wanted ends with its stream.
         drop(result);
+        let number = self.lock().step_number;
         let me = Resume(Some(self.clone()));
         let timer = self.timers.schedule_for_reply(self.timers.after(delay), move || me.run());
         // A refused task was dropped, which ends the call.
-        let Ok(timer) = timer else { return };
+        if let Ok(timer) = timer {
+            self.keep_timer(number, timer);
+        }
+    }
+
+    /// Stores the timer of a step. Cancels it if the step has ended.
+    fn keep_timer(&self, number: u64, timer: ScheduledTask) {
         let mut state = self.lock();
-        if state.reply.is_some() && state.timer.is_none() && matches!(state.step, Step::None) {
-            state.timer = Some(timer);
-        } else if state.reply.is_none() {
+        if state.step_number == number {
+            state.timer = Some(StepTimer(timer));
+        } else {
             drop(state);
             timer.cancel();
         }
@@ -251,7 +282,7 @@ impl<A: CallAnswer> PooledCall<A> {
             Error::Peer(cause) => matches!(cause, crate::error::PeerError::Truncated),
             _ => false,
         };
-        is_temporary && (!was_sent || self.settings.is_idempotent)
+        is_temporary && (!was_sent || self.settings.is_idempotent) && !self.settings.source.is_closed()
     }
 
     /// Counts a retry. Returns its delay, or `None` if there is none left.
@@ -278,13 +309,10 @@ impl<A: CallAnswer> PooledCall<A> {
     /// Ends the call: gives up its current step. Returns the completer the first time.
     fn end(&self) -> Option<Completer<A>> {
         let mut state = self.lock();
-        let step = std::mem::replace(&mut state.step, Step::None);
-        let (reply, timer) = (state.reply.take(), state.timer.take());
+        let reply = state.reply.take();
+        let ended = state.replace_step(Step::None);
         drop(state);
-        if let Some(timer) = timer {
-            timer.cancel();
-        }
-        drop(step);
+        drop(ended);
         reply
     }
 
@@ -312,34 +340,28 @@ impl<A: CallAnswer> PooledCall<A> {
 
     /// Limits the time until the attempt has a channel. Its loop watches the time from then on.
     fn limit_acquiring(self: &Arc<Self>) {
-        let deadline = {
+        let (deadline, number) = {
             let state = self.lock();
             if state.deadline == u64::MAX || !matches!(state.step, Step::Acquiring(_)) {
                 return;
             }
-            state.deadline
+            (state.deadline, state.step_number)
         };
         let weak: Weak<Self> = Arc::downgrade(self);
         let timer = self.timers.schedule_for_reply(deadline, move || {
             let Some(call) = weak.upgrade() else { return };
             let mut state = call.lock();
-            if !matches!(state.step, Step::Acquiring(_)) {
+            if state.step_number != number {
                 return;
             }
-            let step = std::mem::replace(&mut state.step, Step::None);
-            state.timer = None;
+            let ended = state.replace_step(Step::None);
             drop(state);
-            drop(step);
+            drop(ended);
             call.retry(Err(NotSent::error(call.timed_out())));
         });
         // Without its loop, the pool fails the acquire.
-        let Ok(timer) = timer else { return };
-        let mut state = self.lock();
-        if matches!(state.step, Step::Acquiring(_)) {
-            state.timer = Some(timer);
-        } else {
-            drop(state);
-            timer.cancel();
+        if let Ok(timer) = timer {
+            self.keep_timer(number, timer);
         }
     }
 }
@@ -356,7 +378,6 @@ struct Resume<A: CallAnswer>(Option<Arc<PooledCall<A>>>);
 impl<A: CallAnswer> Resume<A> {
     fn run(mut self) {
         let Some(call) = self.0.take() else { return };
-        call.lock().timer = None;
         if call.lock().reply.is_some() {
             call.attempt();
         }

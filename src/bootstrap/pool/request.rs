@@ -3,7 +3,7 @@
 use super::{
     ChannelPool,
     call::PooledCall,
-    request_settings::{RequestSettings, RequestSource},
+    request_settings::{PoolInUse, RequestSettings, RequestSource},
     service::PoolService,
 };
 use crate::{
@@ -89,8 +89,12 @@ impl ChannelPool<Call> {
 }
 
 impl RequestSource for PoolOf {
-    fn pool(&self) -> Result<Arc<PoolService<Call>>> {
-        Ok(self.0.clone())
+    fn pool(&self) -> Result<PoolInUse> {
+        Ok(PoolInUse { pool: self.0.clone(), _in_use: None })
+    }
+
+    fn is_closed(&self) -> bool {
+        self.0.pool_state().is_closed()
     }
 
     fn group(&self) -> &EventLoopGroup {

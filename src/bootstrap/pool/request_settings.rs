@@ -21,13 +21,23 @@ pub(super) struct RequestSettings {
     pub(super) is_idempotent: bool,
 }
 
+/// A pool that is about to be used, so its source keeps it.
+pub(super) struct PoolInUse {
+    pub(super) pool: Arc<PoolService<Call>>,
+    /// The source counts its clones.
+    pub(super) _in_use: Option<Arc<()>>,
+}
+
 /// The pool of a request.
 pub(super) trait RequestSource: Send + Sync {
     /// Returns the pool for the next attempt.
     ///
     /// # Errors
     /// An error if the source has no pool for the request.
-    fn pool(&self) -> Result<Arc<PoolService<Call>>>;
+    fn pool(&self) -> Result<PoolInUse>;
+
+    /// Returns whether the source is closed, so that a retry would fail.
+    fn is_closed(&self) -> bool;
 
     fn group(&self) -> &EventLoopGroup;
 }

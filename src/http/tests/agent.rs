@@ -50,9 +50,15 @@ fn the_server_sees_the_host_and_the_origin_form() {
 #[test]
 fn a_target_that_is_no_url_is_refused() {
     let agent = agent(|builder| builder);
-    for target in
-        ["/a", "ftp://a/", "http:///", "https://localhost/", "http://u:p@localhost/", "http://a:99999/"]
-    {
+    for target in [
+        "/a",
+        "ftp://a/",
+        "http:///",
+        "https://localhost/",
+        "http://u:p@localhost/",
+        "http://a:99999/",
+        "http://[10.0.0.1]/",
+    ] {
         let error = get(agent.request(Request::get(target)).send()).unwrap_err();
         assert!(matches!(error, Error::Encode(_)), "{target}: {error:?}");
     }

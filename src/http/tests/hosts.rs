@@ -126,3 +126,17 @@ fn a_client_sends_the_authority_of_an_absolute_target() {
     assert_eq!(output, "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n");
     assert_eq!(sent(Request::get("/")), "GET / HTTP/1.1\r\nHost: proxy.example\r\n\r\n");
 }
+
+/// `[169.254.169.254]` is no address of version 4 for a filter that reads the host, but it would be
+/// one for a client that drops the brackets.
+#[test]
+fn server_side_request_forgery_by_brackets_around_another_host() {
+    for host in ["[169.254.169.254]", "[internal.example]", "[v1.a]", "[fe80::1%25]", "[::1%]"] {
+        let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        assert_eq!(seen(&request), Err(400), "{host}");
+    }
+    assert_eq!(
+        host("GET / HTTP/1.1\r\nHost: [fe80::1%25eth0]:1\r\n\r\n").as_deref(),
+        Some("[fe80::1%25eth0]")
+    );
+}

@@ -93,6 +93,13 @@ fn serve(stream: TcpStream, number: usize, answer: &dyn Fn(usize, usize, &str) -
     }
 }
 
+/// Returns an address at which nobody listens. Linux has a whole network of loopback addresses, and
+/// other tests use other ones.
+pub(super) fn refusing_address() -> SocketAddr {
+    let address = if cfg!(target_os = "linux") { "127.0.36.1:0" } else { "127.0.0.1:0" };
+    TcpListener::bind(address).unwrap().local_addr().unwrap()
+}
+
 #[track_caller]
 pub(super) fn get<T>(completion: Completion<T>) -> crate::error::Result<T> {
     completion.wait_timeout(PATIENCE).unwrap_or_else(|_| panic!("no result in time"))
@@ -192,7 +199,8 @@ fn a_call_through_a_pool_has_a_time_limit_for_everything() {
     let cause = NotSent::of(&error).expect("it was not sent").cause();
     assert!(matches!(cause, Error::TimedOut { operation: "a call", after } if *after == limit), "{error:#}");
     drop(hanging);
-    // Waits for the response.
+    // Waits for the response, on a connection that is open.
+    assert_eq!(text(pool.request(Request::get("/b")).send()), "/b");
     let error = get(pool.request(Request::get("/hang")).timeout(limit).send()).unwrap_err();
     assert!(matches!(error, Error::TimedOut { operation: "a call", after } if after == limit), "{error:#}");
     assert_eq!(text(pool.request(Request::get("/b")).send()), "/b");
@@ -271,8 +279,7 @@ fn connections_that_end_without_an_announcement_lose_no_safe_request() {
 
 #[test]
 fn a_call_fails_as_not_sent_if_nobody_listens_or_the_pool_is_closed() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let site = Site { address: nobody, connections: Arc::default() };
+    let site = Site { address: refusing_address(), connections: Arc::default() };
     let (_group, pool) = site.pool(1);
     let error = get(pool.request(Request::get("/")).send()).unwrap_err();
     let cause = NotSent::of(&error).expect("it was not sent").cause();

@@ -1,12 +1,13 @@
 //! Requests through a pool: retries, time limits, streamed responses.
 
-use super::pool::{Answer, Site, get, ok};
+use super::pool::{Answer, Site, get, ok, refusing_address};
 use crate::{
     bootstrap::{Backoff, ClientBootstrap},
     error::Error,
     event_loop::ShutdownOptions,
     group::EventLoopGroup,
     http::{NotSent, Request, StatusCode, client::HttpClient},
+    testing::wait::{PATIENCE, wait_until},
 };
 use std::time::{Duration, Instant};
 
@@ -65,9 +66,7 @@ fn a_request_that_is_not_idempotent_is_not_sent_twice() {
 #[test]
 fn a_request_that_was_never_sent_is_retried_whatever_its_method() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    let address = refusing_address();
     let http = HttpClient::new().host("h");
     let pool =
         ClientBootstrap::new(&group).pipeline(move |_| http.calls(1024)).pool().build(address).unwrap();
@@ -79,16 +78,47 @@ fn a_request_that_was_never_sent_is_retried_whatever_its_method() {
     assert_eq!(cause.io_kind(), Some(std::io::ErrorKind::ConnectionRefused));
 }
 
+/// The timer that limits an attempt ends with it, so it cannot end a later one.
+#[test]
+fn failed_attempts_leave_no_timers() {
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let http = HttpClient::new().host("h");
+    let pool = ClientBootstrap::new(&group)
+        .pipeline(move |_| http.calls(1024))
+        .pool()
+        .build(refusing_address())
+        .unwrap();
+    let request = pool.request(Request::get("/")).retries(5).attempt_timeout(PATIENCE).backoff(briefly());
+    get(request.send()).unwrap_err();
+    wait_until("no timer is left", || group.metrics().iter().all(|of_loop| of_loop.timers_pending == 0));
+}
+
+#[test]
+fn a_request_to_a_pool_that_closes_is_not_retried() {
+    let site = Site::new(|_, _, _| Answer::Silence);
+    let (_group, pool) = site.pool(1);
+    let _hanging = pool.request(Request::get("/")).send();
+    let hour = Duration::from_secs(3600);
+    let waits = Backoff::new().initial(hour).max_delay(hour).jitter(false);
+    let request = pool.request(Request::get("/")).timeout(10 * hour).retries(3).backoff(waits);
+    let waiting = request.send();
+    wait_until("it waits", || pool.waiters() == 1);
+    pool.close();
+    let error = get(waiting).unwrap_err();
+    assert!(matches!(NotSent::of(&error).expect("it was not sent").cause(), Error::Closed), "{error:?}");
+}
+
 #[test]
 fn the_time_limit_is_for_all_attempts_together() {
     let site = Site::new(|_, _, _| Answer::Silence);
     let (_group, pool) = site.pool(1);
-    let limit = Duration::from_millis(150);
+    let limit = Duration::from_millis(500);
     let begun = Instant::now();
-    let request = pool.request(Request::get("/")).timeout(limit).attempt_timeout(limit / 5);
+    let request = pool.request(Request::get("/")).timeout(limit).attempt_timeout(limit / 100);
     let error = get(request.retries(100).backoff(briefly()).send()).unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error:?}");
-    assert!(begun.elapsed() >= limit / 2 && site.connections() > 1);
+    assert!(begun.elapsed() >= limit / 2);
+    wait_until("a second attempt has arrived", || site.connections() > 1);
 }
 
 #[test]
@@ -100,7 +130,8 @@ fn an_attempt_that_hangs_leaves_time_for_a_retry() {
     );
     let (_group, pool) = site.pool(1);
     let request = pool.request(Request::get("/x")).attempt_timeout(Duration::from_millis(50));
-    assert_eq!(get(request.retries(1).backoff(briefly()).send()).unwrap().body, "/x");
+    // On a busy machine further attempts are too slow.
+    assert_eq!(get(request.retries(100).backoff(briefly()).send()).unwrap().body, "/x");
 }
 
 #[test]
