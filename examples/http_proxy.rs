@@ -50,7 +50,8 @@ struct Options {
     /// Longest body of a request or response in bytes.
     #[arg(long, default_value_t = 1 << 40)]
     max_body: u64,
-    /// Time for the backend to begin with its response.
+    /// Time in which the backend has to connect, and then to make progress with its response. A
+    /// quiet stream of events needs more.
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     timeout: Duration,
     /// Number of event loops, each on its own thread; 0 selects two per processor.
@@ -64,7 +65,6 @@ struct Proxy {
     pool: ChannelPool<Call>,
     group: EventLoopGroup,
     backend: SocketAddr,
-    timeout: Duration,
 }
 
 /// A connection of a client.
@@ -89,7 +89,8 @@ impl Front {
         }
         let has_body = request.announced_body().is_streamed();
         let (call, response) = Call::streamed(self.proxy.forwarding.request(request, &ctx.peer()));
-        let mut call = call.timeout(self.proxy.timeout);
+        // A slow upload of the client does not count: `response_timeout` is for the backend.
+        let mut call = call.timeout(Duration::MAX);
         let upload = has_body.then(|| call.upload());
         // The body waits until there is a connection.
         let paused = ctx.pause_reading();
@@ -162,7 +163,7 @@ impl Front {
 
     /// Asks the backend for a WebSocket connection, and then passes on its bytes.
     fn upgrade(&mut self, ctx: &mut Ctx<'_>, id: RequestId, request: Request) -> Result {
-        let request = self.proxy.forwarding.upgrade(request, &ctx.peer());
+        let request = self.proxy.forwarding.upgrade(request, "websocket", &ctx.peer());
         let (completer, switched) = ctx.completer();
         let switching = Mutex::new(Some(Switching { request: Some(request), completer: Some(completer) }));
         let http = HttpClient::new();
@@ -177,17 +178,22 @@ impl Front {
             Err(error) => Front::fail(ctx, id, &error),
         });
         ctx.on_complete(switched, move |front, ctx, switched| {
-            let Ok(Switched { response, handler, channel }) = switched else {
+            let Ok(mut switched) = switched else {
                 // A failed connect was answered above.
                 let error = Error::Closed;
                 return Front::fail(ctx, id, &error).or(Ok(()));
             };
-            let status = response.status();
-            let response = front.proxy.forwarding.response(response).for_request(id);
+            let head = std::mem::replace(&mut switched.response, StatusCode::BAD_GATEWAY.into());
+            let (status, is_websocket) = (head.status(), head.headers().has_token("upgrade", "websocket"));
+            let response = front.proxy.forwarding.response(head).for_request(id);
             if status != StatusCode::SWITCHING_PROTOCOLS {
                 return ctx.write(response.body("").into());
             }
+            if !is_websocket {
+                return ctx.write(Response::from(StatusCode::BAD_GATEWAY).for_request(id).into());
+            }
             ctx.write(response.into())?;
+            let Some((handler, channel)) = switched.backend.take() else { return Err(Error::Closed) };
             let (completer, backend) = ctx.completer();
             completer.complete(Ok(channel));
             ctx.replace_pipeline(Pipeline::codec(RawBytes).handler(Relay::dial(
@@ -244,8 +250,17 @@ struct Switching {
 /// The backend has responded.
 struct Switched {
     response: Response,
-    handler: HandlerRef<Switching>,
-    channel: Channel<Bytes>,
+    /// The connection, until a relay takes it.
+    backend: Option<(HandlerRef<Switching>, Channel<Bytes>)>,
+}
+
+impl Drop for Switched {
+    /// Closes a connection that no relay has taken, for example because the client has gone.
+    fn drop(&mut self) {
+        if let Some((_, channel)) = self.backend.take() {
+            channel.close_now();
+        }
+    }
 }
 
 impl Handler for Switching {
@@ -253,6 +268,11 @@ impl Handler for Switching {
     type Write = Part<Request>;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        if let Some(completer) = &mut self.completer {
+            // The client may go away before the backend has responded.
+            let channel = ctx.channel();
+            completer.on_cancel(move || channel.close_now());
+        }
         match self.request.take() {
             Some(request) => ctx.write(request.into()),
             None => Ok(()),
@@ -267,7 +287,7 @@ impl Handler for Switching {
         }
         let (handler, channel) = (ctx.handler_ref(), ctx.channel().for_replacement());
         if let Some(completer) = self.completer.take() {
-            completer.complete(Ok(Switched { response, handler, channel }));
+            completer.complete(Ok(Switched { response, backend: Some((handler, channel)) }));
         }
         if !switches {
             ctx.close();
@@ -293,7 +313,7 @@ fn run(options: &Options) -> Result {
     ctrlc::set_handler(move || stop.send(()).unwrap_or_default()).map_err(Error::other)?;
     let group = EventLoopGroup::builder().threads(options.threads).name("proxy").build()?;
     let settings = HttpSettings::new().max_body(options.max_body);
-    let client = HttpClient::with(settings.clone())?;
+    let client = HttpClient::with(settings.clone().response_timeout(options.timeout))?;
     let pool = ClientBootstrap::new(&group)
         .connect_timeout(options.timeout)
         .pipeline(move |_peer| client.calls(0))
@@ -305,7 +325,6 @@ fn run(options: &Options) -> Result {
         pool,
         group: group.clone(),
         backend: options.backend,
-        timeout: options.timeout,
     });
     let http = HttpServer::with(settings)?;
     let server = ServerBootstrap::new(&group)

@@ -52,7 +52,8 @@ pub trait Spawn: Send + Sync + 'static {
     }
 }
 
-/// A runtime that has shut down drops the future instead of refusing it.
+/// A runtime that has shut down drops the future instead of refusing it. A future that is polled on
+/// a loop then panics when it uses the runtime's timers or sockets, so shut the group down first.
 #[cfg(feature = "tokio")]
 impl Spawn for tokio::runtime::Handle {
     fn spawn(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) -> Result {

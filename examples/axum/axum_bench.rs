@@ -9,7 +9,7 @@
 //! processor time of a server's process per request. With `--test`, the rounds are short.
 
 use clap::{Parser, ValueEnum};
-use netwheel::{EventLoopGroup, error::BoxError};
+use netwheel::{EventLoopGroup, error::BoxError, shutdown::ShutdownOptions};
 use netwheel_axum::{app, site};
 use rustix::time::{ClockId, clock_gettime};
 use std::{
@@ -185,7 +185,11 @@ fn serve(kind: ServerKind) -> Result<(), BoxError> {
         ServerKind::Netwheel => {
             let group = EventLoopGroup::builder().threads(1).executor(runtime.handle().clone()).build()?;
             let server = site::serve(&group, app::router(), local)?;
-            report(&server.local_address().to_string())
+            let reported = report(&server.local_address().to_string());
+            // The loops enter the context of the runtime, so they end before it does.
+            let options = ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(1));
+            group.shutdown(options).wait()?;
+            reported
         }
         ServerKind::Hyper => {
             let listener = runtime.block_on(tokio::net::TcpListener::bind(local))?;

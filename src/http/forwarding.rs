@@ -126,14 +126,15 @@ impl Forwarding {
     }
 
     /// Like [`request`](Forwarding::request), for a request that asks for another protocol
-    /// ([`Request::is_upgrade`]), which the backend may switch to.
-    pub fn upgrade(&self, request: Request, peer: &Peer) -> Request {
-        let protocols: Vec<_> = request.headers().all("upgrade").map(<[u8]>::to_vec).collect();
+    /// ([`Request::is_upgrade`]), which the backend may switch to. No other protocol that the client
+    /// names is passed on: behind a switch to HTTP/2, the proxy would see no further request.
+    ///
+    /// Check that the backend has switched to this protocol before you pass on its bytes.
+    pub fn upgrade(&self, request: Request, protocol: &str, peer: &Peer) -> Request {
         let mut sent = self.request(request, peer);
+        sent.headers_mut().remove("http2-settings");
         sent.headers_mut().add("Connection", "Upgrade");
-        for protocol in protocols {
-            sent.headers_mut().add("Upgrade", protocol);
-        }
+        sent.headers_mut().add("Upgrade", protocol);
         sent
     }
 

@@ -13,9 +13,6 @@ use bytes::Bytes;
 use http_types::HeaderMap;
 use std::{collections::VecDeque, sync::Arc, task::Waker};
 
-/// The memory of a waiting chunk beside its bytes.
-const CHUNK_OVERHEAD: usize = 64;
-
 /// Passes the body of a request to the service.
 pub(super) struct BodyFeed(Arc<Locked<FeedState>>);
 
@@ -68,11 +65,6 @@ impl BodyFeed {
             let asked = state.asked.take();
             (asked.is_some(), asked)
         })
-    }
-
-    /// Returns how many bytes of input a chunk holds.
-    pub(super) fn weight(chunk: &Bytes) -> usize {
-        chunk.len() + CHUNK_OVERHEAD
     }
 
     /// Returns whether the service has dropped the body.

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     channel::InputGuard,
     error::{Error, Result},
-    http::{Headers, Part, Request, RequestId, Response, StatusCode},
+    http::{Headers, Part, Request, RequestId, Response, StatusCode, chunk_weight},
     pipeline::{Context, Handler},
 };
 use bytes::Bytes;
@@ -141,7 +141,7 @@ impl<S: HttpService> ServiceHandler<S> {
             self.pause = Some(ctx.pause_reading());
             return;
         }
-        let held = ctx.hold_input(BodyFeed::weight(&bytes));
+        let held = ctx.hold_input(chunk_weight(&bytes));
         feed.push(bytes, held);
     }
 
@@ -166,7 +166,7 @@ impl<S: HttpService> ServiceHandler<S> {
         let (feed, shared) = BodyFeed::new(gathering.length);
         *gathering.request.body_mut() = RequestBody::stream(shared);
         if let Some(first) = gathering.first.take() {
-            let held = ctx.hold_input(BodyFeed::weight(&first));
+            let held = ctx.hold_input(chunk_weight(&first));
             feed.push(first, held);
         }
         self.feed = Some(feed);
@@ -266,15 +266,18 @@ impl<S: HttpService> Handler for ServiceHandler<S> {
         }
     }
 
-    /// Closes an idle connection. Otherwise the server closes it behind the response.
-    fn shutdown(&mut self, ctx: &mut Ctx<'_, S>) -> Result {
-        if self.progress != Progress::Busy {
-            ctx.close();
-        }
+    /// The server closes an idle connection, and any other one behind its response, which may come
+    /// from a route later.
+    fn shutdown(&mut self, _: &mut Ctx<'_, S>) -> Result {
         Ok(())
     }
 
-    fn inactive(&mut self, _: &mut Ctx<'_, S>) -> Result {
+    fn inactive(&mut self, ctx: &mut Ctx<'_, S>) -> Result {
+        // What a call holds may need the context of the runtime when it is dropped.
+        let mut call = self.call.take();
+        if call.is_some() {
+            let _ = ctx.poll_here(&mut || drop(call.take()));
+        }
         self.end();
         Ok(())
     }

@@ -1,13 +1,13 @@
 //! The body of a response, as it arrives.
 //!
 //! Invariants: the bytes are delivered once, in their order, also if a completion is dropped with
-//! its result. At most [`BodyStream::MAX_BUFFERED`] bytes and one read wait here: the connection is
-//! not read while they wait. No lock is held while code of the program runs. Any thread may use the
-//! stream.
+//! its result. A consumer waits only if no part does, so nothing overtakes a part. At most
+//! [`BodyStream::MAX_BUFFERED`] bytes and one read wait here: the connection is not read while they
+//! wait. No lock is held while code of the program runs. Any thread may use the stream.
 
 use crate::{
     error::{Error, Result},
-    http::{Headers, Response},
+    http::{Headers, Response, body::chunk_weight},
     sync::{Completer, Completion, Unwanted, cancellable},
 };
 use bytes::Bytes;
@@ -76,7 +76,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     parts: VecDeque<Bytes>,
-    /// The number of bytes in `parts`.
+    /// The memory of `parts` in bytes.
     buffered: usize,
     end: Option<Result<Headers>>,
     waiting: Option<Completer<Option<Bytes>>>,
@@ -89,6 +89,48 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Gives the consumer that waits the next part, or the end behind the last part.
+    fn settle(&self) {
+        let mut resumes = false;
+        let mut state = self.lock();
+        while let Some(completer) = state.waiting.take() {
+            if let Some(bytes) = state.parts.pop_front() {
+                state.buffered -= chunk_weight(&bytes);
+                drop(state);
+                let is_taken = completer.deliver(Ok(Some(bytes.clone())));
+                state = self.lock();
+                if !is_taken {
+                    state.put_back(bytes);
+                } else if state.is_paused && state.buffered < BodyStream::MAX_BUFFERED / 2 {
+                    state.is_paused = false;
+                    resumes = true;
+                }
+            } else if let Some(end) = &state.end {
+                let end = end.as_ref().map(|_| None).map_err(Clone::clone);
+                drop(state);
+                completer.complete(end);
+                state = self.lock();
+            } else {
+                state.waiting = Some(completer);
+                break;
+            }
+        }
+        drop(state);
+        if resumes {
+            (self.wake)();
+        }
+    }
+}
+
+impl State {
+    /// Puts back a part that was not taken.
+    fn put_back(&mut self, bytes: Bytes) {
+        if !self.is_dropped {
+            self.buffered += chunk_weight(&bytes);
+            self.parts.push_front(bytes);
+        }
+    }
 }
 
 /// Returns both ends of a stream. `wake` is called when the connection has to look at its end.
@@ -98,13 +140,15 @@ pub(super) fn body_stream(wake: impl Fn() + Send + Sync + 'static) -> (BodySende
 }
 
 impl BodyStream {
-    /// The number of bytes from which the connection is not read: 64 KiB.
+    /// The number of bytes from which the connection is not read: 64 KiB. Each part counts 64 bytes
+    /// more than it has, for the memory that it takes.
     pub const MAX_BUFFERED: usize = 64 * 1024;
 
     /// Completes with the next bytes, or with `None` at the end of the body.
     ///
     /// Dropping the completion loses no bytes. A second call while the first one is pending
-    /// cancels the first one.
+    /// cancels the first one. Take the result of a completion, or drop it, before the next call.
+    /// Until then its bytes count as delivered.
     ///
     /// # Errors
     /// [`Error::Closed`], or the error of the channel, such as
@@ -115,30 +159,13 @@ impl BodyStream {
         let shared = Arc::downgrade(&self.shared);
         let (completer, completion) = cancellable(None, move |unwanted: Unwanted<Option<Bytes>>| {
             if let (Unwanted::Result(Some(bytes)), Some(shared)) = (unwanted, shared.upgrade()) {
-                let mut state = shared.lock();
-                state.buffered += bytes.len();
-                state.parts.push_front(bytes);
+                shared.lock().put_back(bytes);
+                shared.settle();
             }
         });
-        let mut state = self.shared.lock();
-        if let Some(bytes) = state.parts.pop_front() {
-            state.buffered -= bytes.len();
-            let resumes = state.is_paused && state.buffered < Self::MAX_BUFFERED / 2;
-            state.is_paused &= !resumes;
-            drop(state);
-            if resumes {
-                (self.shared.wake)();
-            }
-            completer.complete(Ok(Some(bytes)));
-        } else if let Some(end) = &state.end {
-            let end = end.as_ref().map(|_| None).map_err(Clone::clone);
-            drop(state);
-            completer.complete(end);
-        } else {
-            let earlier = state.waiting.replace(completer);
-            drop(state);
-            drop(earlier);
-        }
+        let earlier = self.shared.lock().waiting.replace(completer);
+        drop(earlier);
+        self.shared.settle();
         completion
     }
 
@@ -180,18 +207,17 @@ impl BodySender {
     /// [`is_paused`]: BodySender::is_paused
     pub(super) fn push(&self, bytes: Bytes) -> bool {
         let mut state = self.shared.lock();
-        if let Some(completer) = state.waiting.take() {
-            drop(state);
-            if completer.deliver(Ok(Some(bytes.clone()))) {
-                return false;
-            }
-            state = self.shared.lock();
-        }
         if state.is_dropped {
             return false;
         }
-        state.buffered += bytes.len();
+        state.buffered += chunk_weight(&bytes);
         state.parts.push_back(bytes);
+        let is_awaited = state.waiting.is_some();
+        drop(state);
+        if is_awaited {
+            self.shared.settle();
+        }
+        let mut state = self.shared.lock();
         state.is_paused |= state.buffered >= BodyStream::MAX_BUFFERED;
         state.is_paused
     }
@@ -207,19 +233,43 @@ impl BodySender {
 
     /// Ends the stream. The first end counts.
     pub(super) fn end(&self, end: Result<Headers>) {
-        let mut state = self.shared.lock();
-        let result = end.as_ref().map(|_| None).map_err(Clone::clone);
-        state.end.get_or_insert(end);
-        let waiting = state.waiting.take();
-        drop(state);
-        if let Some(completer) = waiting {
-            completer.complete(result);
-        }
+        self.shared.lock().end.get_or_insert(end);
+        self.shared.settle();
     }
 }
 
 impl Drop for BodySender {
     fn drop(&mut self) {
         self.end(Err(Error::Closed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_keep_their_order_whenever_their_completions_are_dropped() {
+        let (sender, mut stream) = body_stream(|| {});
+        let total = 20_000_u32;
+        let connection = std::thread::spawn(move || {
+            for n in 0..total {
+                sender.push(Bytes::copy_from_slice(&n.to_be_bytes()));
+            }
+            sender.end(Ok(Headers::new()));
+        });
+        let mut taken = 0;
+        for call in 0.. {
+            let next = stream.next();
+            if call % 3 < 2 {
+                drop(next);
+                continue;
+            }
+            let Some(bytes) = next.wait().unwrap() else { break };
+            assert_eq!(*bytes, u32::to_be_bytes(taken));
+            taken += 1;
+        }
+        assert_eq!(taken, total);
+        connection.join().unwrap();
     }
 }

@@ -175,7 +175,12 @@ impl ServerStage {
         exchange.expects_continue = false;
         exchange.input = Input::Complete;
         if exchange.has_response() {
-            self.become_idle(ctx);
+            // A shutdown may have begun since the response.
+            if exchange.keep_alive {
+                self.become_idle(ctx)
+            } else {
+                self.end(ctx)
+            }
             return false;
         }
         // The next request waits undecoded. A client that goes away is still detected.

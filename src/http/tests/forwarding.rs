@@ -212,12 +212,16 @@ fn spoofed_addresses_of_clients_are_removed_unless_clients_are_trusted() {
 #[test]
 fn an_upgrade_is_kept_only_if_it_is_asked_for() {
     let request = || {
-        Request::get("/").header("Host", "a").header("Connection", "Upgrade").header("Upgrade", "websocket")
+        Request::get("/")
+            .header("Host", "a")
+            .header("Connection", "Upgrade")
+            .header("Upgrade", "h2c, websocket")
+            .header("HTTP2-Settings", "AAMAAABkAAQCAAAAAAIAAAAA")
     };
-    let sent = forwarding().upgrade(request(), &client());
-    assert!(
-        sent.headers().has_token("connection", "upgrade") && sent.headers().has_token("upgrade", "websocket")
-    );
+    // Behind a switch to another protocol, requests would pass the proxy unseen.
+    let sent = forwarding().upgrade(request(), "websocket", &client());
+    assert_eq!(sent.headers().all("upgrade").collect::<Vec<_>>(), [b"websocket"]);
+    assert!(sent.headers().has_token("connection", "upgrade") && !sent.headers().contains("http2-settings"));
     assert!(!forwarding().request(request(), &client()).headers().contains("upgrade"));
     let switched = Response::new(crate::http::StatusCode::SWITCHING_PROTOCOLS)
         .header("Connection", "Upgrade, X-A")

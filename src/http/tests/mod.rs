@@ -15,6 +15,7 @@ mod pool_requests;
 mod random_exchanges;
 mod request_bodies;
 mod responses;
+mod shutdowns;
 mod streams;
 mod strictness;
 mod support;

@@ -94,6 +94,37 @@ fn a_completion_that_is_dropped_with_its_bytes_loses_nothing() {
 }
 
 #[test]
+fn bytes_of_a_dropped_completion_go_to_the_one_that_waits() {
+    let mut channel = client();
+    let mut response = respond(&mut channel, 6);
+    let first = response.body.next();
+    channel.write_inbound(b"abc").unwrap();
+    let second = response.body.next();
+    drop(first);
+    assert_eq!(done(second).unwrap().unwrap(), "abc");
+    let third = response.body.next();
+    channel.write_inbound(b"def").unwrap();
+    assert_eq!(done(third).unwrap().unwrap(), "def");
+    assert_eq!(done(response.body.next()).unwrap(), None);
+}
+
+/// Each part takes memory beside its bytes.
+#[test]
+fn a_server_that_sends_single_bytes_is_paused_early() {
+    let mut channel = client();
+    let mut response = respond(&mut channel, 10_000);
+    for _ in 0..10_000 {
+        channel.write_inbound(b"x").unwrap();
+    }
+    let most = BodyStream::MAX_BUFFERED + 10_000;
+    let debug = format!("{:?}", response.body);
+    let buffered: usize =
+        debug.split(['{', ',']).nth(1).unwrap().trim()["buffered: ".len()..].parse().unwrap();
+    assert!((BodyStream::MAX_BUFFERED..most).contains(&buffered), "{debug}");
+    assert_eq!(available(&mut channel, &mut response.body).len(), 10_000);
+}
+
+#[test]
 fn a_second_read_cancels_the_first() {
     let mut channel = client();
     let mut response = respond(&mut channel, 3);

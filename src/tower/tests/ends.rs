@@ -2,16 +2,28 @@
 
 use super::support::{Answer, ManualBody, ServiceFn, Site, full, later, ok};
 use crate::{
+    bootstrap::ServerBootstrap,
+    event_loop::ShutdownOptions,
+    group::EventLoopGroup,
     http::HttpServer,
-    testing::EmbeddedChannel,
-    tower::{request_body::RequestBody, tower_server::TowerServer},
+    testing::{
+        EmbeddedChannel,
+        wait::{PATIENCE, wait_until},
+    },
+    tower::{request_body::RequestBody, routed::Routed, tower_server::TowerServer},
 };
 use bytes::Bytes;
 use http_body_util::Full;
 use http_types::{Request, Response};
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicBool, Ordering::SeqCst},
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc,
+    },
+    time::Duration,
 };
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -214,4 +226,36 @@ fn a_group_without_an_executor_answers_500() {
     let mut channel = EmbeddedChannel::new(HttpServer::new().pipeline().handler(server.handler()));
     channel.write_inbound(GET.as_bytes()).unwrap();
     assert!(is_500_and_close(&String::from_utf8_lossy(&channel.read_outbound())));
+}
+
+/// A route that answers later answers during a shutdown too.
+#[test]
+fn a_shutdown_waits_for_the_answer_of_a_route() {
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let server = TowerServer::new(ServiceFn(async |_: Request<RequestBody>| ok(full(""))));
+    let (asked, requests) = mpsc::channel();
+    let server = server.route(move |ctx, _| {
+        asked.send(ctx.channel()).unwrap();
+        Ok(Routed::Answered)
+    });
+    let http = HttpServer::new();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_peer| http.pipeline().handler(server.handler()))
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let [mut idle, mut client] = [(); 2].map(|()| {
+        let client = TcpStream::connect(server.local_address().to_string()).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client
+    });
+    client.write_all(GET.as_bytes()).unwrap();
+    let channel = requests.recv_timeout(PATIENCE).unwrap();
+    wait_until("both are connected", || group.metrics()[0].channels == 2);
+    let ended = group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE));
+    assert_eq!(idle.read(&mut [0]).unwrap(), 0, "an idle connection is closed");
+    channel.write(crate::http::Response::ok("later").into()).unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("later"), "{answer:?}");
+    wait_until("the loop ends without force", || ended.is_done());
 }
