@@ -101,7 +101,10 @@ impl DatagramSource {
             call(&mut **handler, DatagramContext::new(state, &mut *services, metrics, inbox))
         }));
         services.activity.leave();
-        called.unwrap_or_else(|panic| Err(Error::panicked(panic_message(panic))))
+        called.unwrap_or_else(|panic| {
+            services.forget_logged();
+            Err(Error::panicked(panic_message(panic)))
+        })
     }
 
     /// Calls the handler's `error`. If that call fails, its error is logged and the channel closes.

@@ -496,6 +496,23 @@ fn an_error_in_error_is_not_reported_again_and_closes() {
     }
 }
 
+/// C-28: the second of two panics with the same words is a failure of its own.
+#[test]
+fn a_panic_in_error_is_logged_even_if_it_repeats_the_words_of_the_first() {
+    quiet_panics();
+    logs::collect();
+    let log = Log::new();
+    let mut channel = embedded(Recorder::exactly(&log, |_, call| match call {
+        Event::Error(_) | Event::Read(_) => panic!("the same words twice on purpose"),
+        _ => Ok(()),
+    }));
+    channel.write_inbound(b"one\n").unwrap();
+    let lines = logs::lines_with("the same words twice");
+    let [first, second] = &lines[..] else { panic!("logged twice: {lines:?}") };
+    assert!(first.starts_with("ERROR") && second.starts_with("WARN"), "{lines:?}");
+    assert!(second.contains("in error: "), "{second}");
+}
+
 #[test]
 fn a_panic_in_the_middle_of_encoding_discards_that_message_only() {
     quiet_panics();

@@ -98,7 +98,10 @@ impl ChannelCore {
         self.state.log_event(&event);
         match self.enter(services, |links, state, services| links.event(state, services, event)) {
             Ok(result) => result,
-            Err(panic) => Err(Error::panicked(panic_message(panic))),
+            Err(panic) => {
+                services.forget_logged();
+                Err(Error::panicked(panic_message(panic)))
+            }
         }
     }
 

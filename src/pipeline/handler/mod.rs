@@ -184,8 +184,8 @@ pub trait Handler: Sized + 'static {
     /// By default logs the error and closes the channel. The level is `info` for protocol errors,
     /// `debug` for broken connections and `warn` for all others. Each loop logs at most 10 lines of
     /// each kind in 10 seconds, and then the number of suppressed lines; see [`Context::may_log`].
-    /// A panic, and a full buffer that closes the channel
-    /// ([`Overflow::Close`](crate::channel::Overflow::Close)), were logged before this call and are
+    /// A panic (as `error`) and a full buffer that closes the channel (as `info`; see
+    /// [`Overflow::Close`](crate::channel::Overflow::Close)) were logged before this call and are
     /// not logged again.
     ///
     /// An implementation that returns `Ok` without closing keeps the channel open, unless the

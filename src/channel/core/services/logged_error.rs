@@ -21,6 +21,12 @@ impl LoopServices {
         self.logged = Some(LoggedError { channel, error: error.clone() });
     }
 
+    /// Forgets the entry: a callback has panicked, maybe with the same words.
+    #[cold]
+    pub(crate) fn forget_logged(&mut self) {
+        self.logged = None;
+    }
+
     /// Returns whether `error` of a channel is in the log already.
     #[cold]
     pub(crate) fn is_logged(&self, channel: Key, error: &Error) -> bool {

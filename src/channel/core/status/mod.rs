@@ -9,8 +9,8 @@
 //! Invariants beyond the parts: a closed channel neither wants nor grants a read; turning auto-read
 //! off ends both.
 //!
-//! The upper half of the word is free. A fact that the hot path tests together with others belongs
-//! to the lower half, because a mask of both halves takes one more instruction.
+//! Only one fact is in the upper half of the word. A fact that the hot path tests together with
+//! others belongs to the lower half, because a mask of both halves takes one more instruction.
 
 mod facts;
 mod life;
