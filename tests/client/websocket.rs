@@ -144,20 +144,26 @@ fn a_connection_pool_hands_out_connections_after_their_handshake() {
 fn a_server_that_holds_back_the_body_of_its_refusal_is_timed_out() {
     let group = one_thread();
     let http = HttpServer::new();
+    let (refused, refusals) = channel();
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_peer| {
-            http.pipeline().on_read(|ctx, part| match part {
+            let refused = refused.clone();
+            http.pipeline().on_read(move |ctx, part| match part {
                 Part::Head(_) => {
                     let response = Response::new(StatusCode::FORBIDDEN);
-                    ctx.write(response.body(netwheel::http::Body::Sized(10)).into())
+                    ctx.write(response.body(netwheel::http::Body::Sized(10)).into())?;
+                    refused.send(()).unwrap();
+                    Ok(())
                 }
                 _ => Ok(()),
             })
         })
         .bind("127.0.0.1:0")
         .unwrap();
-    let bootstrap = ClientBootstrap::new(&group).handshake_timeout(Duration::from_millis(50));
-    let error = done(client(bootstrap, channel().0).connect(server.local_address())).unwrap_err();
+    let bootstrap = ClientBootstrap::new(&group).handshake_timeout(Duration::from_millis(500));
+    let connect = client(bootstrap, channel().0).connect(server.local_address());
+    receive(&refusals);
+    let error = done(connect).unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error:?}");
 }
 

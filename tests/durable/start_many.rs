@@ -77,11 +77,16 @@ fn other_requests_go_on_between_the_transactions_of_many_starts() {
     let file = File::new();
     let (group, timers, runs) = started(&file);
     let text = "x".repeat(1000);
-    let many = timers.start_many((0..20_000).map(|_| timers.at("topic", HOUR, &text)));
-    done(timers.at("topic", ms(0), "meanwhile").start()).unwrap();
-    assert_eq!(receive(&runs), "meanwhile");
-    assert!(!many.is_done());
-    assert_eq!(done(many).unwrap().len(), 20_000);
+    // On a busy machine this thread may be too slow to see it.
+    let is_seen = (0..5).any(|_| {
+        let many = timers.start_many((0..20_000).map(|_| timers.at("topic", HOUR, &text)));
+        done(timers.at("topic", ms(0), "meanwhile").start()).unwrap();
+        assert_eq!(receive(&runs), "meanwhile");
+        let is_seen = !many.is_done();
+        assert_eq!(done(many).unwrap().len(), 20_000);
+        is_seen
+    });
+    assert!(is_seen);
     done(timers.close()).unwrap();
     end(&group);
 }

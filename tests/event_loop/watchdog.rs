@@ -29,7 +29,7 @@ use std::{
 };
 
 /// Long enough that a loop that does not get the CPU of a busy machine does not look stuck.
-const LIMIT: Duration = ms(200);
+const LIMIT: Duration = ms(600);
 
 /// Calls of the watchdog's callbacks, in order.
 #[derive(Debug)]

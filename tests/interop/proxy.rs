@@ -65,17 +65,17 @@ fn haproxy_announces_its_clients_with_both_versions() {
     let server = serve(&group);
     for (option, version) in [("send-proxy", 1), ("send-proxy-v2", 2)] {
         let files = Files::new();
-        // haproxy cannot report a port that the system has chosen.
-        let port = TcpListener::bind(ANY_PORT).unwrap().local_addr().unwrap().port();
+        // haproxy cannot report a port that the system has chosen. No other test uses this address.
+        let front = TcpListener::bind("127.0.37.1:0").unwrap().local_addr().unwrap();
         let configuration = format!(
             "defaults\n mode tcp\n timeout connect 30s\n timeout client 60s\n timeout server 60s\n\
-             listen front\n bind 127.0.0.1:{port}\n server back {} {option}\n",
+             listen front\n bind {front}\n server back {} {option}\n",
             server.local_address(),
         );
         let path = files.write("haproxy.cfg", &configuration);
         let haproxy = Process::start(&["haproxy", "-db", "-f", &path]);
-        wait_until("haproxy listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
-        let mut client = connect(([127, 0, 0, 1], port).into());
+        wait_until("haproxy listens", || TcpStream::connect(front).is_ok());
+        let mut client = connect(front);
         let own = client.local_addr().unwrap();
         ask(&mut client, "hello\n", &format!("{own} v{version} hello\n"));
         drop(haproxy);

@@ -7,7 +7,7 @@ use crate::support::{
 };
 use netwheel::{
     EventLoopGroup,
-    durable::{Due, DurableTimers, Late, Retry, Topic},
+    durable::{Due, DurableTimers, Late, Retry, TimerId, Topic},
 };
 use std::{
     sync::{Arc, Mutex},
@@ -55,15 +55,13 @@ impl Node {
     }
 }
 
-/// Starts one run that is held, and timers in all partitions that are due when the node is closed.
-/// Returns how many of them are not in the partition of the run.
-fn start(server: &Server, schema: &str, node: &Node) -> usize {
+/// Starts one run that is held, and timers in all partitions, which are not due yet. Returns their
+/// ids, and how many of them are not in the partition of the run.
+fn start(server: &Server, schema: &str, node: &Node) -> (Vec<TimerId>, usize) {
     done(node.timers.at("hold", Duration::ZERO, &0_u32).start()).unwrap();
     wait_until("the handler is called", || node.held() == 1);
-    let later = Duration::from_secs(2);
-    for n in 0..40_u32 {
-        done(node.timers.at("work", later, &n).start()).unwrap();
-    }
+    let later = Duration::from_secs(3600);
+    let ids = (0..40_u32).map(|n| done(node.timers.at("work", later, &n).start()).unwrap()).collect();
     let sql = format!(
         "SELECT count(*) FROM {schema}.timers t JOIN {schema}.topics n ON n.id = t.topic
         WHERE n.name = 'work' AND t.partition NOT IN (
@@ -72,16 +70,23 @@ fn start(server: &Server, schema: &str, node: &Node) -> usize {
     );
     let others: i64 = server.client().query_one(&sql, &[]).unwrap().get(0);
     assert!((1..40).contains(&others), "{others} of 40 are elsewhere");
-    usize::try_from(others).unwrap()
+    (ids, usize::try_from(others).unwrap())
+}
+
+fn run_now(node: &Node, ids: &[TimerId]) {
+    for id in ids {
+        done(node.timers.run_now(*id)).unwrap();
+    }
 }
 
 #[test]
 fn a_closing_node_keeps_only_the_partition_of_its_open_run() {
     let Some(server) = server() else { return };
     let old = Node::new(server, "handed_over", ms(600_000));
-    let elsewhere = start(server, "handed_over", &old);
+    let (ids, elsewhere) = start(server, "handed_over", &old);
     let new = Node::new(server, "handed_over", ms(600_000));
     let closed = old.timers.close();
+    run_now(&new, &ids);
     wait_until("the others fire", || new.fired() + old.fired() == elsewhere);
     assert!(!closed.is_done());
     assert_eq!((old.timers.metrics().running, new.held()), (1, 0));
@@ -101,9 +106,10 @@ fn a_closing_node_keeps_only_the_partition_of_its_open_run() {
 fn a_handler_that_is_stuck_holds_its_partition_for_a_limited_time() {
     let Some(server) = server() else { return };
     let old = Node::new(server, "stuck_handler", ms(500));
-    start(server, "stuck_handler", &old);
+    let (ids, _) = start(server, "stuck_handler", &old);
     let new = Node::new(server, "stuck_handler", ms(500));
     let closed = old.timers.close();
+    run_now(&new, &ids);
     wait_until("all fire", || new.fired() + old.fired() == 40);
     wait_until("the run is repeated", || new.held() == 1);
     assert!(!closed.is_done());

@@ -21,7 +21,12 @@ struct Pool {
 
 impl Pool {
     fn new(server: u16, mode: &str) -> Self {
-        let port = free_port();
+        // Another process may take the port before the pool does.
+        let started = (0..5).find_map(|_| Self::start_on(free_port(), server, mode));
+        started.expect("pgbouncer starts")
+    }
+
+    fn start_on(port: u16, server: u16, mode: &str) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let settings = format!(
             "[databases]\n* = host=127.0.0.1 port={server}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
@@ -41,8 +46,13 @@ impl Pool {
             _ => Command::new("pgbouncer"),
         };
         let process = command.arg(&file).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        wait_until("the pool listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
-        Pool { port, process, _directory: directory }
+        let mut pool = Pool { port, process, _directory: directory };
+        let mut has_ended = false;
+        wait_until("the pool listens", || {
+            has_ended = pool.process.try_wait().unwrap().is_some();
+            has_ended || TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
+        (!has_ended).then_some(pool)
     }
 }
 

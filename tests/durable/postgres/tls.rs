@@ -1,6 +1,6 @@
 //! Connections with TLS.
 
-use super::server::{Server, free_port, server};
+use super::server::{Server, server};
 use netwheel::durable::{PostgresStore, PostgresStoreBuilder, StoreError, StoreTransaction, TimerStore};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use std::{
@@ -84,8 +84,8 @@ fn a_certificate_of_another_authority_is_refused() {
 
 /// A server that answers the request for TLS with `answer`, or not at all, and then says nothing.
 fn silent_server(answer: &'static [u8]) -> u16 {
-    let port = free_port();
-    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
         for client in listener.incoming() {
             let mut client = client.unwrap();

@@ -4,6 +4,7 @@ use super::{
     server::server,
     stores::{NOW, commit, end, keyed, load, node, patiently, renewed, start, timer},
 };
+use crate::support::wait::wait_until;
 use netwheel::{
     Error,
     durable::{
@@ -70,9 +71,16 @@ fn an_effect_cannot_spoil_the_transaction() {
 fn an_effect_that_is_too_slow_fails_after_three_attempts() {
     let Some(server) = server() else { return };
     let limit = Duration::from_millis(300);
-    let mut store =
-        server.builder("slow_effect").partitions(4).lease(LEASE).request_timeout(limit).open().unwrap();
-    store.attach(&["topic".to_owned()]).unwrap();
+    // The limit is for the effect, and making the tables may take longer.
+    drop(server.builder("slow_effect").partitions(4).open().unwrap());
+    let builder = || server.builder("slow_effect").partitions(4).lease(LEASE).request_timeout(limit);
+    let mut opened = None;
+    wait_until("it is opened", || {
+        opened = builder().open().ok();
+        opened.is_some()
+    });
+    let mut store = opened.unwrap();
+    patiently(|| store.attach(&["topic".to_owned()]));
     renewed(&mut store);
     let [slow, other] = [1, 2].map(|due| start(&mut store, timer(due)));
     let calls = Arc::new(AtomicUsize::new(0));

@@ -211,8 +211,10 @@ impl Oracle {
         // A command gives the run another time, and all its attempts. That of another node does not
         // wait for the end of a run.
         let moves = self.moves.get(&run.id).copied().unwrap_or(0);
-        // Two nodes may move a timer within the same millisecond.
-        let is_moved = moves > 1 || (moves > 0 && run.scheduled != last.scheduled);
+        // Two nodes may move a timer within the same millisecond, each time for one more run.
+        let is_same = |(one, of): &&(Run, i64)| one.scheduled == run.scheduled && *of == epoch;
+        let same = timer.runs.iter().filter(is_same).count() as u32;
+        let is_moved = moves > 0 && (run.scheduled != last.scheduled || has_nodes && same <= moves);
         let is_retry = kind == Kind::Retry && (run.attempt > last.attempt || is_moved);
         if is_interrupted {
             *self.counts.entry("a run was repeated").or_default() += 1;
