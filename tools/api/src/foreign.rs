@@ -7,6 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 /// of many crates and has been compatible since 2019 (docs/architecture.md).
 const EXEMPT: [&str; 1] = ["tower_service"];
 
+/// The features under which types of 0.x crates may occur: crate, version and feature.
+const VERSIONED: [(&str, &str, &str); 6] = [
+    ("postgres", "0.19", "postgres-019"),
+    ("prometheus_client", "0.25", "prometheus-client-025"),
+    ("prost", "0.14", "prost-014"),
+    ("rusqlite", "0.40", "rusqlite-040"),
+    ("rustls", "0.23", "rustls-023"),
+    ("tokio_postgres", "0.7", "postgres-019"),
+];
+
 /// A type, trait or crate of another crate, and where it occurs.
 pub(crate) struct ForeignType {
     path: String,
@@ -72,16 +82,18 @@ fn name(text: &str) -> String {
     path.unwrap_or(&declared).trim_start_matches("netwheel::").to_owned()
 }
 
-/// Returns a line for each item that shows a type of a 0.x crate without a versioned feature.
+/// Returns a line for each item that shows a type of a 0.x crate without the feature that names its
+/// crate and version.
 pub(crate) fn unversioned(types: &[ForeignType]) -> Vec<String> {
-    let is_versioned = |feature: &String| {
-        feature.rsplit_once('-').is_some_and(|(_, version)| version.parse::<u32>().is_ok())
-    };
     let mut problems = Vec::new();
     let is_exempt = |foreign: &ForeignType| EXEMPT.contains(&first(&foreign.path));
     for foreign in types.iter().filter(|foreign| foreign.is_unstable() && !is_exempt(foreign)) {
         for (item, features) in &foreign.items {
-            if !features.iter().any(is_versioned) {
+            let is_versioned = foreign.versions.iter().all(|version| {
+                let of_crate = |row: &&(&str, &str, &str)| row.0 == first(&foreign.path) && row.1 == version;
+                VERSIONED.iter().find(of_crate).is_some_and(|(_, _, feature)| features.contains(*feature))
+            });
+            if !is_versioned {
                 let path = &foreign.path;
                 problems.push(format!("{item} shows {path}, without a feature that names its version"));
             }

@@ -11,7 +11,7 @@
 //!
 //! Fails if a type of a crate of version 0.x occurs without a feature that names a version.
 //! Needs a nightly toolchain whose rustdoc writes the format that the crate `public-api` reads.
-//! Without one, it says so and succeeds.
+//! Without a nightly toolchain, it says so and succeeds.
 
 mod features;
 mod foreign;
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 fn run(checks: bool) -> Result<bool> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
     let Some(documented) = rustdoc::document(&root)? else {
-        eprintln!("THE PUBLIC API WAS NOT LISTED: no nightly toolchain that fits");
+        eprintln!("THE PUBLIC API WAS NOT LISTED: no nightly toolchain");
         return Ok(true);
     };
     let items = listing::items(&documented, &root)?;

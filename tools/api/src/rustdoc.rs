@@ -16,8 +16,11 @@ pub(crate) struct Documented {
     json: Value,
 }
 
-/// Calls rustdoc with all features. `None` if there is no nightly toolchain, or one that writes
-/// another format than the crate `public-api` reads.
+/// Calls rustdoc with all features. `None` without a nightly toolchain.
+///
+/// # Errors
+/// An error if rustdoc fails, or if this nightly writes another format than the crate `public-api`
+/// reads: then that crate has to be updated.
 pub(crate) fn document(root: &Path) -> Result<Option<Documented>> {
     let nightly = Command::new("cargo").args(["+nightly", "--version"]).output();
     if !nightly.is_ok_and(|output| output.status.success()) {
@@ -43,13 +46,7 @@ pub(crate) fn document(root: &Path) -> Result<Option<Documented>> {
         .omit_auto_trait_impls(true)
         .omit_blanket_impls(true)
         .build();
-    let api = match api {
-        Ok(api) => api,
-        Err(error) => {
-            eprintln!("rustdoc of this nightly writes another format: {error}");
-            return Ok(None);
-        }
-    };
+    let api = api.map_err(|error| format!("rustdoc of this nightly writes another format: {error}"))?;
     let json = serde_json::from_str(&fs::read_to_string(&path)?)?;
     Ok(Some(Documented { api, json }))
 }
