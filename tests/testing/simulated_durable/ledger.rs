@@ -32,6 +32,8 @@ pub(super) struct Ledger {
     epochs: BTreeMap<u32, i64>,
     /// Changes that were asked for when their node did not own the run any more.
     stale: BTreeSet<Claim>,
+    /// Runs for which a claim was asked, and that have not begun.
+    asked: BTreeSet<(u64, Id)>,
     /// Claims that no run has used.
     claims: BTreeMap<(u64, Id), Claim>,
     ends_asked: BTreeSet<Id>,
@@ -56,6 +58,8 @@ impl Ledger {
                 }
                 if *is_end {
                     self.ends_asked.insert(claim.id);
+                } else {
+                    self.asked.insert((claim.life, claim.id));
                 }
             }
             Traffic::Made { claim, is_claim, is_end } => {
@@ -85,7 +89,13 @@ impl Ledger {
 
     /// Returns the claim of a run, which serves for one call of the handler.
     pub(super) fn use_claim(&mut self, run: &Run) -> Option<Claim> {
+        self.asked.remove(&(run.life, run.id));
         self.claims.remove(&(run.life, run.id))
+    }
+
+    /// Returns whether a node may have claimed a run of the timer that has not begun.
+    pub(super) fn may_be_claimed(&self, id: Id) -> bool {
+        self.asked.iter().any(|(_, asked)| *asked == id)
     }
 
     /// Returns whether the store has reported the end of a run to the life that started it.

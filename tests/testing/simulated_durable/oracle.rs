@@ -103,6 +103,8 @@ pub(super) struct Oracle {
     timers: BTreeMap<(Kind, Number), Timer>,
     cancel_asked: BTreeSet<Id>,
     cancelled: BTreeSet<Id>,
+    /// Timers that were cancelled after another node had asked for a claim. That run may be called.
+    claimed_before: BTreeSet<Id>,
     /// How often each timer was moved by a command.
     moves: BTreeMap<Id, u32>,
     ended: BTreeSet<Id>,
@@ -115,6 +117,22 @@ pub(super) struct Oracle {
     may_be_early: bool,
 }
 
+/// Returns the events of a timer up to a run of it that is wrong, one per line.
+fn history(events: &[Event], wrong: &Event) -> String {
+    let Event::Ran(_, _, run) = wrong else { return String::new() };
+    let is_of_timer = |event: &&Event| match event {
+        Event::Started(_, _, id)
+        | Event::CancelAsked(id)
+        | Event::Moved(id)
+        | Event::Cancelled(id)
+        | Event::Ended(id) => *id == run.id,
+        Event::Ran(_, _, other) => other.id == run.id,
+        Event::Stored(Traffic::Asked { claim, .. } | Traffic::Made { claim, .. }) => claim.id == run.id,
+        Event::Opened { .. } | Event::Asked(..) | Event::Stored(Traffic::Leased { .. }) => false,
+    };
+    events.iter().filter(is_of_timer).map(|event| format!("\n  {event:?}")).collect()
+}
+
 impl Oracle {
     /// Returns the oracle of several nodes.
     pub(super) fn of_nodes(may_be_early: bool) -> Self {
@@ -125,7 +143,8 @@ impl Oracle {
     pub(super) fn look(&mut self, events: &[Event]) -> Result<(), String> {
         let new = events.get(self.seen..).unwrap_or_default();
         self.seen = events.len();
-        new.iter().try_for_each(|event| self.take(event))
+        let take = |event| self.take(event).map_err(|why| format!("{why}{}", history(events, event)));
+        new.iter().try_for_each(take)
     }
 
     fn take(&mut self, event: &Event) -> Result<(), String> {
@@ -142,6 +161,9 @@ impl Oracle {
             }
             Event::CancelAsked(id) => drop(self.cancel_asked.insert(id)),
             Event::Moved(id) => *self.moves.entry(id).or_default() += 1,
+            Event::Cancelled(id) if self.has_nodes && self.ledger.may_be_claimed(id) => {
+                self.claimed_before.insert(id);
+            }
             Event::Cancelled(id) => drop(self.cancelled.insert(id)),
             Event::Ended(id) => drop(self.ended.insert(id)),
             Event::Ran(kind, number, run) => self.ran(kind, number, run)?,
@@ -180,7 +202,10 @@ impl Oracle {
         if run.now < run.scheduled && kind != Kind::Once && !self.may_be_early {
             return Err(format!("early: {told}"));
         }
-        if self.cancelled.contains(&run.id) {
+        if self.claimed_before.remove(&run.id) {
+            *self.counts.entry("a run was cancelled after its claim").or_default() += 1;
+            self.cancelled.insert(run.id);
+        } else if self.cancelled.contains(&run.id) {
             return Err(format!("ran after it was cancelled: {told}"));
         }
         if self.ended.contains(&run.id) {
