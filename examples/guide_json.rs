@@ -53,7 +53,7 @@ impl Handler for Calculator {
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
         if error.is_peer() {
-            return ctx.write(Reply::Error(error.to_string()));
+            return ctx.write(Reply::Error(format!("{error:#}")));
         }
         Err(error)
     }

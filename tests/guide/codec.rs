@@ -32,7 +32,7 @@ impl Codec for Wire {
             1 => {
                 let length = usize::from(u16::from_be_bytes([input[1], input[2]]));
                 if length > MAX_TEXT {
-                    return Err(PeerError::Corrupted("a text that is too long").into());
+                    return Err(PeerError::too_long("text", length as u64, MAX_TEXT).into());
                 }
                 if input.len() < 3 + length {
                     return Ok(None);
@@ -54,6 +54,10 @@ impl Codec for Wire {
             }
         }
         Ok(())
+    }
+
+    fn encoding_key(&self) -> Option<u64> {
+        Some(0) // the bytes depend on the message only
     }
 }
 

@@ -76,7 +76,7 @@ fn the_calculator_answers_in_json() {
     let mut stream = program.connect();
     ask(&mut stream, "{\"add\":[1,2,3]}\n", "{\"sum\":6.0}\n");
     stream.write_all(b"{\"add\":\n").unwrap();
-    ask(&mut stream, "", "{\"error\":\"");
+    ask(&mut stream, "", "{\"error\":\"the peer violated the protocol: malformed message: ");
     while read_n(&mut stream, 1) != b"\n" {}
     ask(&mut stream, "\"quit\"\n", "\"bye\"\n");
     assert_eq!(read_all(&mut stream), b"");

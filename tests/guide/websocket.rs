@@ -132,6 +132,62 @@ fn messages_are_serde_types() {
     let _: fn(Accepted) -> Pipeline<Event> = pipeline;
 }
 
+#[cfg(feature = "json")]
+#[test]
+fn an_event_closes_with_a_code() {
+    use netwheel::error::PeerError;
+
+    #[derive(serde::Deserialize)]
+    enum Command {
+        Move(i32),
+    }
+
+    #[derive(serde::Serialize)]
+    enum Event {
+        Moved(i32),
+        /// The reason why the player has to leave, as a Close frame.
+        Kicked(String),
+    }
+
+    /// Converts text messages to commands and events.
+    struct Events;
+
+    impl Stage for Events {
+        type ReadIn = Message;
+        type ReadOut = Command;
+        type WriteIn = Event;
+        type WriteOut = Message;
+
+        fn read(&mut self, _: &mut StageContext<'_, Self>, message: Message) -> Result<Option<Command>> {
+            let Some(text) = message.as_text() else { return Ok(None) };
+            let command = serde_json::from_str(text);
+            Ok(Some(command.map_err(|error| PeerError::Malformed(error.to_string().into()))?))
+        }
+
+        fn write(&mut self, ctx: &mut StageContext<'_, Self>, event: Event) -> Result {
+            ctx.write(match event {
+                Event::Kicked(reason) => Message::close(CloseCode::POLICY_VIOLATION, reason),
+                event => Message::text(serde_json::to_string(&event).map_err(Error::other)?),
+            })
+        }
+
+        fn encoding_key(&self) -> Option<u64> {
+            Some(0) // a broadcast is encoded once for all members
+        }
+    }
+
+    let pipeline = WebSocketServer::new().pipeline().stage(Events).on_read(|ctx, command| match command {
+        Command::Move(0) => ctx.write(Event::Kicked("idle".to_owned())),
+        Command::Move(by) => ctx.write(Event::Moved(by)),
+    });
+    let mut player = EmbeddedChannel::new(pipeline);
+    // A client masks its frames; here with zeros.
+    player.write_inbound(b"\x81\x8a\0\0\0\0{\"Move\":7}").unwrap();
+    assert_eq!(player.read_outbound(), &b"\x81\x0b{\"Moved\":7}"[..]);
+    player.write_inbound(b"\x81\x8a\0\0\0\0{\"Move\":0}").unwrap();
+    assert_eq!(player.read_outbound(), &b"\x88\x06\x03\xf0idle"[..]);
+}
+
 #[test]
 fn messages_reach_the_room_and_quit_closes() {
     let request = b"GET / HTTP/1.1\r\nHost: example.org\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
