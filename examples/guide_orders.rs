@@ -80,7 +80,7 @@ fn remind_unpaid(webhook: ChannelPool<Call>) -> impl FnMut(Due<i64>) + Send {
         unpaid.on_complete(move |unpaid| match unpaid {
             Ok(true) => send(&webhook, order, due),
             Ok(false) => due.done(),
-            Err(error) => due.fail(format!("{error:#}")),
+            Err(error) => due.fail(error),
         });
     }
 }
@@ -98,7 +98,7 @@ fn send(webhook: &ChannelPool<Call>, order: i64, due: Due<i64>) {
                 transaction.postgres()?.execute(sql, &[&order]).map(drop).map_err(Error::other)
             }),
             Ok(response) => due.fail(format!("the webhook answered {}", response.head.status())),
-            Err(error) => due.fail(format!("{error:#}")),
+            Err(error) => due.fail(error),
         },
     );
 }

@@ -65,6 +65,9 @@ struct Proxy {
     pool: ChannelPool<Call>,
     group: EventLoopGroup,
     backend: SocketAddr,
+    /// For WebSocket connections, which are not in the pool.
+    upgrades: HttpClient,
+    timeout: Duration,
 }
 
 /// A connection of a client.
@@ -166,8 +169,9 @@ impl Front {
         let request = self.proxy.forwarding.upgrade(request, "websocket", &ctx.peer());
         let (completer, switched) = ctx.completer();
         let switching = Mutex::new(Some(Switching { request: Some(request), completer: Some(completer) }));
-        let http = HttpClient::new();
+        let http = self.proxy.upgrades.clone();
         let bootstrap = ClientBootstrap::new(&self.proxy.group)
+            .connect_timeout(self.proxy.timeout)
             .channel_options(ChannelOptions::new().half_close(true))
             .pipeline(move |_peer| {
                 let switching = switching.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -178,10 +182,10 @@ impl Front {
             Err(error) => Front::fail(ctx, id, &error),
         });
         ctx.on_complete(switched, move |front, ctx, switched| {
-            let Ok(mut switched) = switched else {
+            let mut switched = match switched {
+                Ok(switched) => switched,
                 // A failed connect was answered above.
-                let error = Error::Closed;
-                return Front::fail(ctx, id, &error).or(Ok(()));
+                Err(error) => return Front::fail(ctx, id, &error).or(Ok(())),
             };
             let head = std::mem::replace(&mut switched.response, StatusCode::BAD_GATEWAY.into());
             let (status, is_websocket) = (head.status(), head.headers().has_token("upgrade", "websocket"));
@@ -294,6 +298,14 @@ impl Handler for Switching {
         }
         Ok(())
     }
+
+    fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
+        if let Some(completer) = self.completer.take() {
+            completer.complete(Err(error));
+        }
+        ctx.close();
+        Ok(())
+    }
 }
 
 fn main() -> ExitCode {
@@ -314,6 +326,7 @@ fn run(options: &Options) -> Result {
     let group = EventLoopGroup::builder().threads(options.threads).name("proxy").build()?;
     let settings = HttpSettings::new().max_body(options.max_body);
     let client = HttpClient::with(settings.clone().response_timeout(options.timeout))?;
+    let upgrades = client.clone();
     let pool = ClientBootstrap::new(&group)
         .connect_timeout(options.timeout)
         .pipeline(move |_peer| client.calls(0))
@@ -325,6 +338,8 @@ fn run(options: &Options) -> Result {
         pool,
         group: group.clone(),
         backend: options.backend,
+        upgrades,
+        timeout: options.timeout,
     });
     let http = HttpServer::with(settings)?;
     let server = ServerBootstrap::new(&group)

@@ -126,8 +126,9 @@ impl Forwarding {
     }
 
     /// Like [`request`](Forwarding::request), for a request that asks for another protocol
-    /// ([`Request::is_upgrade`]), which the backend may switch to. No other protocol that the client
-    /// names is passed on: behind a switch to HTTP/2, the proxy would see no further request.
+    /// ([`Request::is_upgrade`]), which the backend may switch to. No other protocol that the
+    /// client names is passed on: behind a switch to HTTP/2, the proxy would see no further
+    /// request.
     ///
     /// Check that the backend has switched to this protocol before you pass on its bytes.
     pub fn upgrade(&self, request: Request, protocol: &str, peer: &Peer) -> Request {

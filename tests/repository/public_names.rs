@@ -5,7 +5,7 @@ use super::{path, read};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Operations that take `self` and can fail, with the reason.
-const FALLIBLE: [(&str, &str); 13] = [
+const FALLIBLE: [(&str, &str); 12] = [
     ("Collector::and", "adds to a collection in which the name must be unique"),
     ("DurableCollector::and", "adds to a collection in which the name must be unique"),
     ("ProxyHeader::crc32c", "appends to a header, which has a limit"),
@@ -18,7 +18,6 @@ const FALLIBLE: [(&str, &str); 13] = [
     ("WebSocketClient::with", "uses settings, so it checks them"),
     ("WebSocketServer::deflate", "uses settings, so it checks them"),
     ("WebSocketServer::protocols", "parses texts"),
-    ("WebSocketServer::with", "uses settings, so it checks them"),
 ];
 
 /// Returns the lines of the snapshot, without attributes in front and features behind.

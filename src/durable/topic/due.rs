@@ -135,10 +135,10 @@ impl<T> Due<T> {
     }
 
     /// Reports that the work failed. The run is retried, or becomes a dead letter, as the topic's
-    /// [`Retry`](crate::durable::Retry) states. The first 1024 bytes of `reason` are stored. An
-    /// [`Error`](crate::Error) is stored without its causes; `format!("{error:#}")` has them.
+    /// [`Retry`](crate::durable::Retry) states. The first 1024 bytes of `reason` are stored,
+    /// formatted with `{:#}`: an [`Error`](crate::Error) with its causes.
     pub fn fail(self, reason: impl fmt::Display) {
-        self.answering.fail(reason.to_string());
+        self.answering.fail(format!("{reason:#}"));
     }
 }
 
