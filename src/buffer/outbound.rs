@@ -58,6 +58,8 @@ pub struct OutboundBuffer {
     /// Bytes already sent of the first chunk, or of the tail if there are no chunks.
     head: usize,
     len: usize,
+    /// The number of the first chunk. Chunks are numbered in the order in which they were put in.
+    first: usize,
 }
 
 #[derive(Debug)]
@@ -177,6 +179,29 @@ impl OutboundBuffer {
         }
         self.len += bytes.len();
         self.chunks.push_back(Chunk::Kept(bytes));
+    }
+
+    /// Appends `bytes` as a chunk, whatever their length. Returns the number of the chunk, with
+    /// which [`replace`](OutboundBuffer::replace) finds it.
+    pub(crate) fn put_replaceable(&mut self, bytes: Bytes) -> usize {
+        self.keep(bytes);
+        self.first.wrapping_add(self.chunks.len() - 1)
+    }
+
+    /// Replaces the bytes of a chunk of which nothing was consumed. Returns the old bytes.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such chunk, or if it was not put in by
+    /// [`put_replaceable`](OutboundBuffer::put_replaceable).
+    pub(crate) fn replace(&mut self, number: usize, bytes: Bytes) -> Bytes {
+        let at = number.wrapping_sub(self.first);
+        assert!(at > 0 || self.head == 0, "nothing of a chunk that is replaced was consumed");
+        let Some(Chunk::Kept(old)) = self.chunks.get_mut(at) else {
+            panic!("chunk {at} of {} cannot be replaced", self.chunks.len())
+        };
+        self.len = self.len - old.len() + bytes.len();
+        std::mem::replace(old, bytes)
     }
 
     /// Appends one byte.
@@ -327,6 +352,7 @@ impl OutboundBuffer {
             }
             self.head -= size;
             if let Some(sent) = self.chunks.pop_front() {
+                self.first = self.first.wrapping_add(1);
                 self.recycle(sent);
             }
         }
@@ -363,6 +389,7 @@ impl OutboundBuffer {
             self.head = 0;
             self.len += kept.len();
             self.chunks.push_front(Chunk::Kept(kept));
+            self.first = self.first.wrapping_sub(1);
         }
     }
 
@@ -420,6 +447,14 @@ impl OutboundBuffer {
                 Some(Chunk::Copied(bytes)) => bytes.into(),
                 None => Bytes::new(),
             },
+            _ => self.to_bytes(),
+        }
+    }
+
+    /// Returns a copy of the pending bytes, or a reference if they are one [`Bytes`].
+    pub(crate) fn copy(&self) -> Bytes {
+        match self.chunks.front() {
+            Some(Chunk::Kept(bytes)) if self.is_contiguous() && self.head == 0 => bytes.clone(),
             _ => self.to_bytes(),
         }
     }

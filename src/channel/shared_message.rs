@@ -35,4 +35,6 @@ pub(crate) struct EncodingMemo {
     pub(crate) last: Option<(Encoder, Encoding)>,
     /// The number of encodings.
     pub(crate) encodings: u64,
+    /// The key with which the message replaces one that waits.
+    pub(crate) latest: Option<u64>,
 }

@@ -23,12 +23,12 @@ pub(super) fn write_shared<L: Links>(
     message: &dyn SharedMessage,
     memo: &mut EncodingMemo,
 ) -> Result {
+    let EncodingMemo { last, encodings, latest } = memo;
     let Some(key) = links.encoding_key() else {
-        memo.encodings += 1;
-        return links.push(state, services, clone_of(message)?);
+        *encodings += 1;
+        return push_alone(links, state, services, clone_of(message)?, *latest);
     };
     let encoder = (TypeId::of::<L>(), key);
-    let EncodingMemo { last, encodings } = memo;
     let (_, encoded) = match last {
         Some(last) if last.0 == encoder => last,
         _ => {
@@ -43,12 +43,29 @@ pub(super) fn write_shared<L: Links>(
         }
     };
     match encoded {
-        Encoding::Shared(bytes) => state.write_encoded(bytes),
+        Encoding::Shared(bytes) => match *latest {
+            None => state.write_encoded(bytes),
+            Some(key) => state.write_latest_encoded(services, key, bytes),
+        },
         Encoding::Alone => {
             *encodings += 1;
-            links.push(state, services, clone_of(message)?)
+            push_alone(links, state, services, clone_of(message)?, *latest)
         }
         Encoding::Failed(error) => Err(error.clone()),
+    }
+}
+
+/// Encodes a message for this channel only.
+fn push_alone<L: Links>(
+    links: &mut L,
+    state: &mut ChannelState,
+    services: &mut LoopServices,
+    message: L::Write,
+    latest: Option<u64>,
+) -> Result {
+    match latest {
+        None => links.push(state, services, message),
+        Some(key) => links.push_latest(state, services, key, message),
     }
 }
 
