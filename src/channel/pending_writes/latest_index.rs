@@ -49,6 +49,12 @@ impl LatestIndex {
         self.places.remove(&key);
     }
 
+    /// Returns whether the last of this number of messages is, or was, replaceable.
+    pub(super) fn ends_at(&self, messages: usize) -> bool {
+        let last = self.first.wrapping_add(messages).wrapping_sub(1);
+        self.keys.back().is_some_and(|(message, _)| *message == last)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.places.is_empty()
     }

@@ -70,9 +70,15 @@ impl PendingWrites {
 
     /// Adds a confirmation that completes once all of the `pending` bytes are taken.
     pub(in crate::channel) fn confirm(&mut self, pending: usize, confirmation: Confirmation) {
-        // The message may have an entry already.
+        // The message may have an entry already, unless it is empty and the last one is another.
+        let is_replaceable = self.latest.as_ref().is_some_and(|latest| latest.ends_at(self.messages.len()));
         match self.messages.back_mut() {
-            Some(last) if self.waiting == pending && last.len > 0 && last.confirmation.is_none() => {
+            Some(last)
+                if self.waiting == pending
+                    && last.len > 0
+                    && last.confirmation.is_none()
+                    && !is_replaceable =>
+            {
                 last.confirmation = Some(confirmation);
                 self.unanswered += 1;
             }

@@ -95,8 +95,12 @@ impl ChannelState {
         key: u64,
         bytes: &Bytes,
     ) -> Result {
-        if bytes.is_empty() || !self.has_backlog() || !self.status.takes_writes() {
+        if !self.has_backlog() || !self.status.takes_writes() {
             return self.write_encoded(bytes);
+        }
+        if bytes.is_empty() {
+            self.keep_latest(key);
+            return Ok(());
         }
         let sealed = self.extras.sealed_bytes();
         let Some(lease) = &mut self.outbound.lease else { return self.write_encoded(bytes) };
