@@ -94,6 +94,7 @@ impl Handler for Bot {
             // The lost messages among these lines are counted at the end.
             Reply::Missed { count, .. } => log::warn!("{}: {count} lines were lost", self.user),
             Reply::Joined { .. } | Reply::Left { .. } | Reply::Presence { .. } => {}
+            Reply::Passive { .. } | Reply::Unread { .. } | Reply::Active { .. } => {}
             Reply::Members { .. } | Reply::Profile { .. } | Reply::Ping | Reply::Pong => {}
             // A bot sends direct messages to connected bots only, and sets no reminders.
             Reply::Kept { .. } | Reply::ReminderSet { .. } | Reply::Reminders { .. } => {}
