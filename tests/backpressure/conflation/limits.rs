@@ -3,11 +3,10 @@
 use crate::support::{journal::Log, recorder::Recorder, wait::done};
 use bytes::Bytes;
 use netwheel::{
-    Error,
+    ChannelContext, Error,
     buffer::WaterMark,
     channel::{ChannelOptions, Overflow, TimeLimits},
     codec::Line,
-    pipeline::ChannelContext,
     prelude::*,
     testing::EmbeddedChannel,
 };
