@@ -643,6 +643,87 @@ mod tests {
         }
     }
 
+    /// An operation on a buffer of messages, some of which can be replaced.
+    #[derive(Debug, Clone)]
+    enum Change {
+        Put(Vec<u8>),
+        PutReplaceable(Vec<u8>),
+        /// Replaces one of the messages of which nothing was consumed.
+        Replace(prop::sample::Index, Vec<u8>),
+        /// Consumes this share of the pending bytes, in 256ths.
+        Consume(u8),
+        /// Drops messages behind those that are partly consumed.
+        DropMessages(prop::sample::Index),
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        let message = || content().prop_filter("a message has bytes", |bytes| !bytes.is_empty());
+        prop_oneof![
+            2 => message().prop_map(Change::Put),
+            4 => message().prop_map(Change::PutReplaceable),
+            4 => (any::<prop::sample::Index>(), message()).prop_map(|(at, to)| Change::Replace(at, to)),
+            2 => any::<u8>().prop_map(Change::Consume),
+            1 => any::<prop::sample::Index>().prop_map(Change::DropMessages),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(150))]
+
+        #[test]
+        fn a_replaced_chunk_keeps_its_place(changes in prop::collection::vec(change(), 0..60)) {
+            let mut out = OutboundBuffer::new();
+            // The messages, with the numbers of those that can be replaced.
+            let (mut model, mut taken) = (VecDeque::<(Vec<u8>, Option<usize>)>::new(), 0);
+            for change in &changes {
+                let begun = usize::from(taken > 0);
+                match change {
+                    Change::Put(bytes) => {
+                        out.put(Bytes::copy_from_slice(bytes));
+                        model.push_back((bytes.clone(), None));
+                    }
+                    Change::PutReplaceable(bytes) => {
+                        let number = out.put_replaceable(Bytes::copy_from_slice(bytes));
+                        model.push_back((bytes.clone(), Some(number)));
+                    }
+                    Change::Replace(at, to) => {
+                        let whole = model.iter_mut().skip(begun);
+                        let mut some: Vec<_> = whole.filter(|(_, number)| number.is_some()).collect();
+                        if !some.is_empty() {
+                            let at = at.index(some.len());
+                            let (bytes, number) = &mut *some[at];
+                            let old = out.replace(number.unwrap(), Bytes::copy_from_slice(to));
+                            prop_assert_eq!(&old[..], &bytes[..]);
+                            bytes.clone_from(to);
+                        }
+                    }
+                    Change::Consume(share) => {
+                        let mut n = out.len() * usize::from(*share) / 255;
+                        out.consume(n);
+                        while n > 0 {
+                            let left = model[0].0.len() - taken;
+                            if n < left {
+                                taken += n;
+                                break;
+                            }
+                            n -= left;
+                            taken = 0;
+                            model.pop_front();
+                        }
+                    }
+                    Change::DropMessages(at) => {
+                        let n = at.index(model.len().saturating_sub(begun) + 1);
+                        let keep = if begun > 0 { model[0].0.len() - taken } else { 0 };
+                        let dropped = model.drain(begun..begun + n).map(|(bytes, _)| bytes.len()).sum();
+                        out.drop_behind(keep, dropped);
+                    }
+                }
+                let all: Vec<u8> = model.iter().flat_map(|(bytes, _)| bytes.iter().copied()).collect();
+                check(&out, &all[taken..]);
+            }
+        }
+    }
+
     #[test]
     fn a_large_bytes_is_kept_and_a_small_one_copied() {
         let mut out = OutboundBuffer::new();

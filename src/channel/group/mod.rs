@@ -338,10 +338,10 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
     /// Like [`broadcast`](ChannelGroup::broadcast), but the message replaces the one with the same
     /// key that waits for a member.
     ///
-    /// [`Context::write_latest`](crate::Context::write_latest) describes the replacement. Each member
-    /// replaces for itself: a member that keeps up gets every message, and a slow one the newest. All
-    /// members share one encoding. A replacement counts as written in the report. Broadcasts in the
-    /// queue of a loop are not replaced.
+    /// [`Context::write_latest`](crate::Context::write_latest) describes the replacement. Each
+    /// member replaces for itself: a member that keeps up gets every message, and a slow one the newest.
+    /// All members share one encoding. A replacement counts as written in the report. Broadcasts in
+    /// the queue of a loop are not replaced.
     ///
     /// ```
     /// # use netwheel::prelude::*;
@@ -370,8 +370,8 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
         self.send_except(id, message, Some(key))
     }
 
-    /// Like [`broadcast_latest`](ChannelGroup::broadcast_latest), but only for the members for which
-    /// `filter` returns `true`. See [`broadcast_where`](ChannelGroup::broadcast_where).
+    /// Like [`broadcast_latest`](ChannelGroup::broadcast_latest), but only for the members for
+    /// which `filter` returns `true`. See [`broadcast_where`](ChannelGroup::broadcast_where).
     ///
     /// # Errors
     /// The errors of [`broadcast`](ChannelGroup::broadcast).

@@ -311,8 +311,8 @@ impl<M: 'static> Channel<M> {
     /// Like [`write`](Channel::write), but replaces a waiting message with the same key.
     ///
     /// [`Context::write_latest`](crate::Context::write_latest) describes the replacement. Messages
-    /// in the queue of the loop are not replaced. They count against the limits of the channel until
-    /// the loop has encoded them.
+    /// in the queue of the loop are not replaced. They count against the limits of the channel
+    /// until the loop has encoded them.
     ///
     /// ```
     /// # use netwheel::prelude::*;

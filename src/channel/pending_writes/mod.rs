@@ -6,9 +6,9 @@
 //!
 //! Invariants: each confirmation completes once, in the order of the messages. A channel that
 //! closes fails the remaining ones with the cause. A message is neither dropped nor replaced after
-//! its first byte was sent. Callbacks of confirmations run within the flush. They reach the channel only through a
-//! handle, so their requests take effect later. Runs on the channel's loop. Owns the confirmations,
-//! not the bytes.
+//! its first byte was sent. Callbacks of confirmations run within the flush. They reach the channel
+//! only through a handle, so their requests take effect later. Runs on the channel's loop. Owns the
+//! confirmations, not the bytes.
 
 mod latest_index;
 

@@ -136,7 +136,8 @@ impl Filter for Inverted {
     }
 }
 
-/// Bytes that a filter has sealed stay, at most 64 KiB and a record. The peer can decode everything.
+/// Bytes that a filter has sealed stay, at most 64 KiB and a record. The peer can decode
+/// everything.
 #[test]
 fn messages_that_a_filter_has_sealed_stay() {
     const KEYS: u64 = 8;

@@ -9,15 +9,12 @@
 //! filters have sealed, or that the transport has accepted in part, stay.
 
 use super::{
-    super::{
-        ChannelState,
-        services::LoopServices,
-        status::{Memory, Readiness},
-    },
+    super::{ChannelState, services::LoopServices, status::Memory},
     Outbound,
 };
 use crate::{
     channel::{
+        Readiness,
         budget::{Apart, OutboundLease},
         confirmation::Confirmation,
         pending_writes::Replaceable,

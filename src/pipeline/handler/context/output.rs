@@ -80,11 +80,11 @@ impl<H: Handler> Context<'_, H> {
     /// value; keys belong to the channel, and all its writers share them.
     ///
     /// Without a backlog this is [`write`](Context::write). A channel has a backlog while the
-    /// socket does not accept its pending bytes, or while 16 KiB are pending. The message then waits
-    /// until a newer one with its key replaces it, or until it is sent. A replacement is sent in the
-    /// turn of the replaced message, so it may precede messages that were written before it. The
-    /// backlog holds one message per key, plus the messages that were pending when it began, and
-    /// other messages.
+    /// socket does not accept its pending bytes, or while 16 KiB are pending. The message then
+    /// waits until a newer one with its key replaces it, or until it is sent. A replacement is sent
+    /// in the turn of the replaced message, so it may precede messages that were written before it.
+    /// The backlog holds one message per key, plus the messages that were pending when it began,
+    /// and other messages.
     ///
     /// Some messages stay, and the newer one waits behind them:
     ///
