@@ -122,10 +122,10 @@ pub(crate) enum Reply {
     /// The client is passive in a room.
     Passive {
         room: String,
-        /// Messages to the room so far, which the client counts from.
+        /// Number of all messages to the room, from which the client counts.
         total: u64,
     },
-    /// Messages to a room so far, for a client that is passive in it.
+    /// The number of messages to a room has changed. Sent to clients that are passive in it.
     Unread {
         room: String,
         total: u64,
@@ -133,7 +133,7 @@ pub(crate) enum Reply {
     /// The client is active in a room again.
     Active {
         room: String,
-        /// Messages to the room so far.
+        /// Number of all messages to the room.
         total: u64,
     },
     Message {

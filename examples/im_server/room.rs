@@ -1,4 +1,4 @@
-//! A room: its members, and what has not been announced to them yet.
+//! A room: its members, and the changes that have not been announced to them yet.
 //!
 //! Active members receive messages, and announcements of joins and leaves. Passive members receive
 //! the number of messages to the room instead, which is the same line for all of them. In a large
@@ -38,7 +38,7 @@ pub(crate) struct Room {
     /// Receivers of the number of messages.
     passive: ChannelGroup<Reply>,
     users: Mutex<Users>,
-    /// Messages to the room so far.
+    /// Number of all messages to the room.
     total: AtomicU64,
     /// Whether the number of messages has changed since it was announced.
     total_changed: AtomicBool,
@@ -113,8 +113,8 @@ impl Room {
         users.note_change(user, false)
     }
 
-    /// Makes a member passive or active. Returns the number of messages so far, and whether to add
-    /// the room to the announcer.
+    /// Makes a member passive or active. Returns the number of all messages, and whether to add the
+    /// room to the announcer.
     ///
     /// A message that is sent at the same time may be received and counted, but is never left out.
     /// So the number is read while the member still receives messages.

@@ -181,8 +181,8 @@ impl OutboundBuffer {
         self.chunks.push_back(Chunk::Kept(bytes));
     }
 
-    /// Appends `bytes` as a chunk, whatever their length. Returns the number of the chunk, with
-    /// which [`replace`](OutboundBuffer::replace) finds it.
+    /// Appends `bytes` as a separate chunk, also if they are short. Returns the number of the chunk
+    /// for [`replace`](OutboundBuffer::replace).
     pub(crate) fn put_replaceable(&mut self, bytes: Bytes) -> usize {
         self.keep(bytes);
         self.first.wrapping_add(self.chunks.len() - 1)
@@ -192,7 +192,7 @@ impl OutboundBuffer {
     ///
     /// # Panics
     ///
-    /// Panics if there is no such chunk, or if it was not put in by
+    /// Panics if the chunk does not exist, or was not returned by
     /// [`put_replaceable`](OutboundBuffer::put_replaceable).
     pub(crate) fn replace(&mut self, number: usize, bytes: Bytes) -> Bytes {
         let at = number.wrapping_sub(self.first);
@@ -652,7 +652,7 @@ mod tests {
         Replace(prop::sample::Index, Vec<u8>),
         /// Consumes this share of the pending bytes, in 256ths.
         Consume(u8),
-        /// Drops messages behind those that are partly consumed.
+        /// Drops messages behind a partly consumed one.
         DropMessages(prop::sample::Index),
     }
 
@@ -673,7 +673,7 @@ mod tests {
         #[test]
         fn a_replaced_chunk_keeps_its_place(changes in prop::collection::vec(change(), 0..60)) {
             let mut out = OutboundBuffer::new();
-            // The messages, with the numbers of those that can be replaced.
+            // The messages, and the numbers of replaceable chunks.
             let (mut model, mut taken) = (VecDeque::<(Vec<u8>, Option<usize>)>::new(), 0);
             for change in &changes {
                 let begun = usize::from(taken > 0);

@@ -13,8 +13,7 @@ use std::collections::VecDeque;
 #[derive(Default)]
 pub(super) struct LatestIndex {
     places: LookupMap<u64, Place>,
-    /// The numbers and keys of the replaceable messages, in order. Includes messages that are no
-    /// longer in the table.
+    /// The numbers and keys of all messages that were entered in the table, in order.
     keys: VecDeque<(usize, u64)>,
     /// The number of the first message of the backlog.
     first: usize,

@@ -2,7 +2,7 @@
 //!
 //! Part of the leased buffer, so a channel without pending bytes has none. Messages are entered
 //! only where they matter: all of them in a channel that drops its oldest messages, and otherwise
-//! those from a write with a confirmation until that is sent, and those that newer ones replace.
+//! those from a write with a confirmation until that is sent, and replaceable messages.
 //!
 //! Invariants: each confirmation completes once, in the order of the messages. A channel that
 //! closes fails the remaining ones with the cause. A message is neither dropped nor replaced after

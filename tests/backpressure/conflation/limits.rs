@@ -1,4 +1,4 @@
-//! What a backlog of messages with keys costs, and what happens at the limit of a channel.
+//! The size of a backlog of messages with keys, and overflow policies at the limit of a channel.
 
 use crate::support::{journal::Log, recorder::Recorder, wait::done};
 use bytes::Bytes;
@@ -105,7 +105,7 @@ fn at_the_limit_new_keys_are_refused_and_values_are_replaced() {
         channel.run_pending();
     };
     assert!(matches!(refused.error(), Error::Full { limit: 1024, .. }) && keys >= 2, "{keys} keys");
-    // A handler, which has no message on its way, may fill the limit up to the last byte.
+    // A handler may fill the limit up to the last byte, because its messages are encoded at once.
     let pending = channel.pending_bytes();
     in_handler(&mut channel, move |ctx| {
         let room = 1024 - pending - 1;

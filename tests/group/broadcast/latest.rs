@@ -1,4 +1,4 @@
-//! Broadcasts with a key: each member replaces for itself what waits for it.
+//! Broadcasts with a key: each member replaces its own waiting message.
 
 use crate::broadcast::{Counting, Room, all_written, broadcast_latest, join, member, room_server, sum};
 use crate::support::{loops::end, tcp::read_all, wait::done};
@@ -50,7 +50,7 @@ fn members_of_different_speed_get_the_newest_values() {
     assert_eq!(received[3].len() as u64, 9 * KEYS * ROUNDS, "the last one keeps up");
 }
 
-/// One encoding serves all members, also those that replace.
+/// One encoding serves all members, also the slow ones.
 #[test]
 fn the_message_is_encoded_once() {
     let room: Room = ChannelGroup::new();

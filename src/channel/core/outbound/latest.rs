@@ -1,9 +1,9 @@
 //! Conflation: a message that waits is replaced by the newest one with the same key.
 //!
 //! A channel without a backlog writes such a message like any other one. With a backlog, the
-//! message becomes a chunk of its own in the buffer, which a newer message exchanges. So a message
-//! keeps the place of the one that it replaces, and the backlog holds at most one message per key
-//! behind those that are partly sent.
+//! message becomes a separate chunk of the buffer, whose bytes a newer message replaces. So a
+//! replacement keeps the place of the older message, and the backlog holds at most one replaceable
+//! message per key.
 //!
 //! Invariants: of two messages with one key, the older one is sent first, or not at all. Bytes that
 //! filters have sealed, or that the transport has accepted in part, stay.
@@ -115,7 +115,7 @@ impl ChannelState {
             return self.refuse(mark, self.outbound_is_full());
         }
         if let Some(lease) = &mut self.outbound.lease {
-            // The bytes in front of it may have no entry.
+            // Messages of stages in front of it have no entry yet.
             lease.writes.enter(lease.buffer.len() - bytes.len());
             lease.writes.push_latest(key, chunk, bytes.len());
         }

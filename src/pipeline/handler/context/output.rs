@@ -117,7 +117,7 @@ impl<H: Handler> Context<'_, H> {
     ///
     /// # Errors
     /// The errors of [`write`](Context::write). The waiting message is then unchanged. A message
-    /// that is not longer than the one that it replaces always fits.
+    /// fits if it is not longer than the waiting message.
     pub fn write_latest(&mut self, key: u64, message: H::Write) -> Result {
         self.state.before_write();
         match self.links.push_latest(self.state, self.services, key, message) {
