@@ -107,7 +107,7 @@ impl<H: Handler> Context<'_, H> {
     /// let mut channel = EmbeddedChannel::new(pipeline);
     /// channel.set_outbound_room(Some(0)); // the peer does not read
     /// for price in [10, 11, 12, 13] {
-    ///     channel.write_inbound(format!("{price}\n"))?;
+    ///     channel.write_inbound(format!("{price}\n").as_bytes())?;
     /// }
     /// channel.set_outbound_room(None); // it reads again
     /// assert_eq!(channel.read_outbound(), "10\n13\n");
