@@ -37,6 +37,6 @@ pub(super) fn push_latest<L: Links>(
             state.keep_latest(key);
             Ok(())
         }
-        Ok(Ok(())) => state.write_latest_encoded(services, key, &encoded.bytes),
+        Ok(Ok(())) => state.write_latest_encoded(services, key, encoded.bytes),
     }
 }

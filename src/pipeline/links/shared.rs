@@ -10,6 +10,7 @@ use crate::{
     channel::{ChannelState, Encoding, EncodingMemo, LoopServices, Push, SharedMessage},
     error::{Error, Result},
 };
+use bytes::Bytes;
 use std::{
     any::TypeId,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -45,13 +46,24 @@ pub(super) fn write_shared<L: Links>(
     match encoded {
         Encoding::Shared(bytes) => match *latest {
             None => state.write_encoded(bytes),
-            Some(key) => state.write_latest_encoded(services, key, bytes),
+            Some(key) => write_latest(state, services, key, bytes),
         },
         Encoding::Alone => {
             *encodings += 1;
             push_alone(links, state, services, clone_of(message)?, *latest)
         }
         Encoding::Failed(error) => Err(error.clone()),
+    }
+}
+
+/// Writes an encoding that replaces a waiting message. Not inlined, because other broadcasts must not
+/// pay for it.
+#[inline(never)]
+fn write_latest(state: &mut ChannelState, services: &mut LoopServices, key: u64, bytes: &Bytes) -> Result {
+    if state.has_backlog() {
+        state.write_latest_encoded(services, key, bytes.clone())
+    } else {
+        state.write_encoded(bytes)
     }
 }
 

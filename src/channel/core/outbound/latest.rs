@@ -81,7 +81,8 @@ impl ChannelState {
                 || self.is_held_up(Direction::Write))
     }
 
-    /// Appends an encoded message, or puts it into the place of a waiting message with this key.
+    /// Appends an encoded message to a backlog, or puts it into the place of a waiting message with
+    /// this key.
     ///
     /// # Errors
     /// The errors of [`write_encoded`](ChannelState::write_encoded). The waiting message is then
@@ -90,46 +91,45 @@ impl ChannelState {
         &mut self,
         services: &mut LoopServices,
         key: u64,
-        bytes: &Bytes,
+        bytes: Bytes,
     ) -> Result {
-        if !self.has_backlog() || !self.status.takes_writes() {
-            return self.write_encoded(bytes);
-        }
         if bytes.is_empty() {
             self.keep_latest(key);
             return Ok(());
         }
         let sealed = self.extras.sealed_bytes();
-        let Some(lease) = &mut self.outbound.lease else { return self.write_encoded(bytes) };
+        let Some(lease) = &mut self.outbound.lease else { return self.write_encoded(&bytes) };
         match lease.writes.find_latest(key, sealed) {
             Some(place) => self.replace_waiting(services, place, bytes),
             None => self.append_latest(key, bytes),
         }
     }
 
-    fn append_latest(&mut self, key: u64, bytes: &Bytes) -> Result {
+    fn append_latest(&mut self, key: u64, bytes: Bytes) -> Result {
+        let len = bytes.len();
         let buffer = self.outbound_for_write()?;
         let mark = buffer.mark();
-        let chunk = buffer.put_replaceable(bytes.clone());
+        let chunk = buffer.put_replaceable(bytes);
         if !self.has_outbound_room(mark) {
             return self.refuse(mark, self.outbound_is_full());
         }
         if let Some(lease) = &mut self.outbound.lease {
             // Messages of stages in front of it have no entry yet.
-            lease.writes.enter(lease.buffer.len() - bytes.len());
-            lease.writes.push_latest(key, chunk, bytes.len());
+            lease.writes.enter(lease.buffer.len() - len);
+            lease.writes.push_latest(key, chunk, len);
         }
         Ok(())
     }
 
-    fn replace_waiting(&mut self, services: &mut LoopServices, place: Replaceable, bytes: &Bytes) -> Result {
+    fn replace_waiting(&mut self, services: &mut LoopServices, place: Replaceable, bytes: Bytes) -> Result {
+        let len = bytes.len();
         // The time limits must count the bytes before they are replaced.
         self.note_pending(services.now);
         let buffer = self.outbound_for_write()?;
         let mark = buffer.mark();
-        let old = buffer.replace(place.chunk, bytes.clone());
+        let old = buffer.replace(place.chunk, bytes);
         // A shorter message is accepted even if the limit has been lowered since.
-        if bytes.len() > old.len() && !self.has_outbound_room(mark) {
+        if len > old.len() && !self.has_outbound_room(mark) {
             let full = self.outbound_is_full();
             self.outbound_for_write()?.replace(place.chunk, old);
             return Err(full);
@@ -137,7 +137,7 @@ impl ChannelState {
         #[cfg(feature = "simulation")]
         crate::machine::simulated::note_dropped_output();
         let replaced = match &mut self.outbound.lease {
-            Some(lease) => lease.writes.replace(place, bytes.len()),
+            Some(lease) => lease.writes.replace(place, len),
             None => None,
         };
         self.note_replaced(old.len());
@@ -158,6 +158,7 @@ impl ChannelState {
     }
 
     /// Accounts for a message with a key that was encoded.
+    #[inline(never)]
     pub(crate) fn after_write_latest(&mut self, services: &mut LoopServices, key: u64) {
         let waited = self.holds_latest(key);
         self.after_write(services);
