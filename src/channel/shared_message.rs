@@ -24,6 +24,8 @@ pub(crate) trait SharedMessage {
 #[derive(Debug, Clone)]
 pub(crate) enum Encoding {
     Shared(Bytes),
+    /// Like `Shared`, and replaces a waiting message with this key.
+    Latest(u64, Bytes),
     /// A stage has to see the message for each channel.
     Alone,
     Failed(Error),

@@ -98,11 +98,4 @@ impl LatestIndex {
         };
         self.note_gone(messages, 0);
     }
-
-    /// Returns its memory in bytes, used or not.
-    pub(super) fn memory(&self) -> usize {
-        size_of::<Self>()
-            + self.places.capacity() * (size_of::<(u64, Place)>() + 1)
-            + self.keys.capacity() * size_of::<(usize, u64)>()
-    }
 }

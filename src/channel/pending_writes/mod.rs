@@ -116,10 +116,10 @@ impl PendingWrites {
         self.latest = None;
     }
 
-    /// Returns its memory in bytes beyond its own size, used or not.
+    /// Returns its memory in bytes beyond its own size, used or not, while no message is entered.
+    /// The index of replaceable messages is freed with the last message.
     pub(in crate::channel) fn memory(&self) -> usize {
-        let latest = self.latest.as_ref().map_or(0, |latest| latest.memory());
-        self.messages.capacity() * size_of::<Message>() + latest
+        self.messages.capacity() * size_of::<Message>()
     }
 
     /// Returns whether there is nothing to reset, and no memory of its own.

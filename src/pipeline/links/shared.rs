@@ -40,14 +40,16 @@ pub(super) fn write_shared<L: Links>(
                     Err(error) => Encoding::Failed(error),
                 }
             });
+            let encoded = match (encoded, *latest) {
+                (Encoding::Shared(bytes), Some(key)) => Encoding::Latest(key, bytes),
+                (encoded, _) => encoded,
+            };
             last.insert((encoder, encoded))
         }
     };
     match encoded {
-        Encoding::Shared(bytes) => match *latest {
-            None => state.write_encoded(bytes),
-            Some(key) => write_latest(state, services, key, bytes),
-        },
+        Encoding::Shared(bytes) => state.write_encoded(bytes),
+        Encoding::Latest(key, bytes) => write_latest(state, services, *key, bytes),
         Encoding::Alone => {
             *encodings += 1;
             push_alone(links, state, services, clone_of(message)?, *latest)

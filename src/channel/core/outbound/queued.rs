@@ -112,7 +112,6 @@ impl ChannelCore {
         }
         let mut outcome = (Outcome::Failed, None);
         let (message, memo) = delivery.message();
-        let latest = memo.latest;
         self.call(services, |links, state, services| {
             if reserved.is_some_and(|reserved| reserved.admitted) {
                 state.outbound.admit(&state.config);
@@ -120,10 +119,7 @@ impl ChannelCore {
             state.before_write();
             match links.write_shared(state, services, message, memo) {
                 Ok(()) => {
-                    match latest {
-                        None => state.after_write(services),
-                        Some(key) => state.after_write_latest(services, key),
-                    }
+                    state.after_write(services);
                     outcome.0 = Outcome::Written;
                     Ok(())
                 }
