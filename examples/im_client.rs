@@ -9,6 +9,7 @@
 //! `12:34:56 [lobby] bob: hello` (times are UTC). Commands:
 //!
 //! - `/join ROOM`, `/leave`, `/who` and `/quit` do as their names say.
+//! - `/away` shows the number of messages to the room instead of messages, until `/back`.
 //! - `/direct NAME TEXT` sends a message to one user, to whom it appears as
 //!   `12:34:56 bob, to you: hello`. The client shows whether it was delivered.
 //! - `/whois NAME` looks up a user. The answer may take a while, and arrive after the answers to
@@ -68,8 +69,8 @@ const LATEST: u64 = 253_402_300_799_000;
 /// Time limit for the answers to the last requests. A second Ctrl-C ends the wait.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// A terminal client for the chat server. Type to talk; commands: /join ROOM, /leave, /who, /whois
-/// NAME, /direct NAME TEXT, /remind TIME TEXT, /reminders, /forget NUMBER, /quit.
+/// A terminal client for the chat server. Type to talk; commands: /join ROOM, /leave, /who, /away,
+/// /back, /whois NAME, /direct NAME TEXT, /remind TIME TEXT, /reminders, /forget NUMBER, /quit.
 #[derive(Parser)]
 struct Options {
     /// Address of the server: HOST:PORT, or unix:PATH.
@@ -139,6 +140,8 @@ struct Client {
     events: Sender<Event>,
     /// Id of the last direct message shown. A message with a lower id is a copy.
     shown: u64,
+    /// Number of messages to the room when the user went away.
+    away_since: u64,
     leaving: Arc<Leaving>,
     /// Set when the last request has been answered.
     answered: bool,
@@ -165,7 +168,10 @@ impl Handler for Client {
             }
             Reply::Joined { room, user } => print(&format!("* {user} joined {room}")),
             Reply::Left { room, user } => print(&format!("* {user} left {room}")),
-            Reply::Presence { room, mut joined, mut left } => {
+            Reply::Presence { room, count: Some(count), .. } => {
+                print(&format!("* {count} members in {room}"));
+            }
+            Reply::Presence { room, mut joined, mut left, count: None } => {
                 // Skip our own name: the server's replies already told us.
                 for (users, what) in [(&mut joined, "joined"), (&mut left, "left")] {
                     users.retain(|user| *user != self.user);
@@ -177,6 +183,14 @@ impl Handler for Client {
             Reply::Message { room, from, text, ts, .. } => {
                 print(&format!("{} [{room}] {from}: {text}", time_of_day(ts)));
             }
+            Reply::Passive { room, total } => {
+                self.away_since = total;
+                print(&format!("* you are away from {room}"));
+            }
+            Reply::Unread { room, total } => {
+                print(&format!("* {} unread messages in {room}", total.saturating_sub(self.away_since)));
+            }
+            Reply::Active { room, .. } => print(&format!("* you are back in {room}")),
             Reply::Members { room, users } => print(&format!("* in {room}: {}", users.join(", "))),
             Reply::Direct { from, text, ts, id } => {
                 ctx.write(Request::Ack { id })?;
@@ -325,6 +339,8 @@ fn read_input(client: &ReconnectingChannel<Request>, leaving: &Leaving, mut room
             }
             ("/leave", _) => Request::Leave { room: room.clone() },
             ("/who", _) => Request::Who { room: room.clone() },
+            ("/away", _) => Request::Passive { room: room.clone() },
+            ("/back", _) => Request::Active { room: room.clone() },
             ("/whois", _) if !rest.is_empty() => {
                 Request::Lookup { user: rest.to_owned(), id: Some(MessageId::from(0)) }
             }
@@ -342,7 +358,7 @@ fn read_input(client: &ReconnectingChannel<Request>, leaving: &Leaving, mut room
             }
             _ if command.starts_with('/') => {
                 print(
-                    "! commands: /join ROOM, /leave, /who, /whois NAME, /direct NAME TEXT, \
+                    "! commands: /join ROOM, /leave, /who, /away, /back, /whois NAME, /direct NAME TEXT, \
                      /remind TIME TEXT, /reminders, /forget NUMBER, /quit",
                 );
                 continue;
@@ -435,6 +451,7 @@ fn connect(
             room: room.clone(),
             events: events.clone(),
             shown: 0,
+            away_since: 0,
             leaving: leaving.clone(),
             answered: false,
             why: None,

@@ -549,7 +549,7 @@ check_im_client() {
 check_im_bots() {
     start im_server --listen 127.0.0.1:0 --threads 2 --heartbeat 500ms --idle-timeout 5s --ack-timeout 1s
     if timeout 600 "$bin/im_bots" --connect "127.0.0.1:$port" --clients 200 --rooms 5 --seconds 2 --silent 2% \
-        --direct 30% --no-ack 10% --under-way 1000 --grace 60s \
+        --passive 20% --direct 30% --no-ack 10% --under-way 1000 --grace 60s \
         >"$work/table" 2>"$work/progress"; then
         pass "im_bots"
     else
@@ -557,6 +557,7 @@ check_im_bots() {
     fi
     expect "im_bots: all logged in" "$work/table" '^logged in +200$'
     expect "im_bots: silent clients dropped" "$work/table" '^silent, dropped +4$'
+    expect "im_bots: passive clients" "$work/table" '^passive +39$'
     expect "im_bots: direct messages delivered" "$work/table" '^direct, delivered +[1-9]'
     expect "im_bots: direct messages undelivered" "$work/table" '^direct, undelivered +[1-9]'
     expect "im_bots: direct messages sent again" "$work/table" '^direct, resent +[1-9]'

@@ -3,6 +3,15 @@
 use super::message_id::MessageId;
 use serde::{Deserialize, Serialize};
 
+/// The version of the protocol; docs/im-protocol.md lists the changes.
+#[allow(dead_code, reason = "clients do not need it")]
+pub(crate) const VERSION: u32 = 2;
+
+/// Returns the version of a server that does not state it.
+fn first_version() -> u32 {
+    1
+}
+
 /// A request of a client, one JSON object per line; parsed by `request.rs`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -24,6 +33,14 @@ pub(crate) enum Request {
         id: Option<MessageId>,
     },
     Who {
+        room: String,
+    },
+    /// The client does not look at a room: it wants the number of messages instead of messages.
+    Passive {
+        room: String,
+    },
+    /// The client looks at a room again.
+    Active {
         room: String,
     },
     Direct {
@@ -78,6 +95,9 @@ pub(crate) enum Reply {
         heartbeat_ms: u64,
         idle_ms: u64,
         ack_timeout_ms: u64,
+        /// Version of the protocol.
+        #[serde(default = "first_version")]
+        version: u32,
     },
     Joined {
         room: String,
@@ -95,6 +115,26 @@ pub(crate) enum Reply {
         joined: Vec<String>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         left: Vec<String>,
+        /// Number of members, in a room that is too large for names.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        count: Option<usize>,
+    },
+    /// The client is passive in a room.
+    Passive {
+        room: String,
+        /// Number of all messages to the room, from which the client counts.
+        total: u64,
+    },
+    /// The number of messages to a room has changed. Sent to clients that are passive in it.
+    Unread {
+        room: String,
+        total: u64,
+    },
+    /// The client is active in a room again.
+    Active {
+        room: String,
+        /// Number of all messages to the room.
+        total: u64,
     },
     Message {
         room: String,

@@ -34,6 +34,8 @@ enum Kind {
     Leave,
     Say,
     Who,
+    Passive,
+    Active,
     Direct,
     Ack,
     Lookup,
@@ -113,6 +115,8 @@ impl Fields {
                 Request::Say { room, text, id: message_id(id)? }
             }
             Kind::Who => Request::Who { room: needed(room, "room")? },
+            Kind::Passive => Request::Passive { room: needed(room, "room")? },
+            Kind::Active => Request::Active { room: needed(room, "room")? },
             Kind::Direct => {
                 let (to, text) = (needed(to, "to")?, needed(text, "text")?);
                 Request::Direct { to, text, id: message_id(id)? }

@@ -73,6 +73,9 @@ impl Handler for Bot {
                         self.report_ready(Some(talker));
                     }
                     Role::Slow { room } => self.stop_reading(ctx, room),
+                    Role::Passive { room } => {
+                        ctx.write(Request::Passive { room: self.plan.room(room) })?;
+                    }
                     Role::Quiet | Role::Silent => {}
                 }
             }
@@ -94,6 +97,14 @@ impl Handler for Bot {
             // The lost messages among these lines are counted at the end.
             Reply::Missed { count, .. } => log::warn!("{}: {count} lines were lost", self.user),
             Reply::Joined { .. } | Reply::Left { .. } | Reply::Presence { .. } => {}
+            Reply::Passive { total, .. } => {
+                if let Role::Passive { room } = self.role {
+                    self.plan.passives.enter(self.number, room, total);
+                    self.report_ready(None);
+                }
+            }
+            Reply::Unread { total, .. } => self.plan.passives.note(self.number, total),
+            Reply::Active { .. } => {}
             Reply::Members { .. } | Reply::Profile { .. } | Reply::Ping | Reply::Pong => {}
             // A bot sends direct messages to connected bots only, and sets no reminders.
             Reply::Kept { .. } | Reply::ReminderSet { .. } | Reply::Reminders { .. } => {}
@@ -159,7 +170,7 @@ impl Bot {
                 return Ok(());
             }
             Role::Quiet => self.report_ready(None),
-            Role::Talker(Seat { room, .. }) | Role::Slow { room } => {
+            Role::Talker(Seat { room, .. }) | Role::Slow { room } | Role::Passive { room } => {
                 ctx.write(Request::Join { room: self.plan.room(room) })?;
             }
         }

@@ -13,6 +13,8 @@
 //!   messages.
 //! - Slow bots (`--slow 5%`) join a room and do not read while the others talk. The server has to
 //!   close them, or report how many lines they have missed. Other bots must not lose messages.
+//! - Passive bots (`--passive 50%`) join a room and receive the number of messages instead of
+//!   messages. In the end it has to be the right one.
 //! - Quiet bots (`--quiet`) join no room and only answer heartbeats.
 //! - Silent bots (`--silent`) send nothing after their login. The server has to close them after
 //!   its idle timeout.
@@ -42,6 +44,7 @@ mod directs;
 mod message_id;
 #[path = "../support/output.rs"]
 mod output;
+mod passive;
 mod plan;
 #[path = "../im/protocol.rs"]
 mod protocol;
@@ -131,6 +134,10 @@ struct Options {
     /// several MiB over TCP, in addition to the server's `--max-outbound`.
     #[arg(long, default_value = "0%")]
     slow: Share,
+    /// Percentage of the other clients in rooms that are passive: they receive the number of
+    /// messages instead of messages.
+    #[arg(long, default_value = "0%")]
+    passive: Share,
     /// Minimum size in bytes of a message to a room.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=60_000))]
     size: u16,
@@ -223,8 +230,8 @@ fn run(options: &Options) -> Result<Vec<String>> {
         return Err(format!("too many clients: {limit}").into());
     }
     let clients = options.clients as usize;
-    let Options { silent, quiet, slow, no_ack, .. } = *options;
-    let shares = Shares { silent, quiet, slow, no_ack };
+    let Options { silent, quiet, slow, passive, no_ack, .. } = *options;
+    let shares = Shares { silent, quiet, slow, passive, no_ack };
     let plan = Arc::new(Plan::new(clients, options.rooms, options.size.into(), options.grace, shares));
     let (report, reports) = mpsc::channel();
     let interrupted = report.clone();
@@ -237,6 +244,7 @@ fn run(options: &Options) -> Result<Vec<String>> {
     run.talk(options);
     run.drain();
     run.wait_for_slow();
+    run.wait_for_passive();
     run.wait_for_directs();
     run.wait_for_silent();
     plan.over.store(true, Ordering::Release);
@@ -440,6 +448,19 @@ impl Run {
             if progress != last.0 {
                 last = (progress, Instant::now());
             }
+        }
+    }
+
+    /// Waits until the passive bots have the number of all messages.
+    fn wait_for_passive(&mut self) {
+        let until = Instant::now() + DRAIN;
+        loop {
+            let counted = self.plan.passives.counted(&self.outcome.said);
+            if counted.behind == 0 || self.outcome.interrupted || Instant::now() > until {
+                return;
+            }
+            self.progress.show(|| format!("waiting for the numbers of {} passive clients", counted.behind));
+            self.wait();
         }
     }
 

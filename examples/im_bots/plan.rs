@@ -1,6 +1,6 @@
 //! The roles of the bots: fixed before the first connection is opened, and shared by all bots.
 
-use crate::{directs::Directs, slow::Slows, tally::Tally};
+use crate::{directs::Directs, passive::Passives, slow::Slows, tally::Tally};
 use std::{
     fmt,
     str::FromStr,
@@ -17,6 +17,8 @@ pub(crate) enum Role {
     Quiet,
     /// Joins a room and does not read until the others have stopped talking.
     Slow { room: u32 },
+    /// Joins a room and receives the number of messages to it.
+    Passive { room: u32 },
     /// Sends nothing more; the server has to close it.
     Silent,
 }
@@ -70,6 +72,7 @@ pub(crate) struct Plan {
     pub(crate) tally: Tally,
     pub(crate) directs: Directs,
     pub(crate) slows: Slows,
+    pub(crate) passives: Passives,
     /// Set at the end of the run, when closed connections are expected.
     pub(crate) over: AtomicBool,
     pub(crate) rooms: u32,
@@ -92,6 +95,8 @@ pub(crate) struct Shares {
     pub(crate) quiet: Share,
     /// Share of the bots that join a room.
     pub(crate) slow: Share,
+    /// Share of the bots in rooms that are not slow.
+    pub(crate) passive: Share,
     /// Share of the talkers.
     pub(crate) no_ack: Share,
 }
@@ -105,6 +110,7 @@ impl Plan {
             tally: Tally::default(),
             directs: Directs::default(),
             slows: Slows::default(),
+            passives: Passives::default(),
             over: AtomicBool::new(false),
             rooms,
             size,
@@ -146,7 +152,8 @@ impl Plan {
 fn roles(clients: usize, rooms: u32, shares: Shares) -> Vec<Role> {
     let mut talkers = (0..).map(|n| Role::Talker(Seat { room: n % rooms, place: n / rooms }));
     let mut slow = (0..).map(|n| Role::Slow { room: n % rooms });
-    let (mut others, mut in_rooms) = (0, 0);
+    let mut passive = (0..).map(|n| Role::Passive { room: n % rooms });
+    let (mut others, mut in_rooms, mut reading) = (0, 0, 0);
     let role = |n| {
         if shares.silent.takes(n) {
             return Role::Silent;
@@ -156,7 +163,11 @@ fn roles(clients: usize, rooms: u32, shares: Shares) -> Vec<Role> {
             return Role::Quiet;
         }
         in_rooms += 1;
-        let role = if shares.slow.takes(in_rooms - 1) { slow.next() } else { talkers.next() };
+        if shares.slow.takes(in_rooms - 1) {
+            return slow.next().unwrap_or(Role::Quiet);
+        }
+        reading += 1;
+        let role = if shares.passive.takes(reading - 1) { passive.next() } else { talkers.next() };
         role.unwrap_or(Role::Quiet)
     };
     (0..clients).map(role).collect()
@@ -205,7 +216,15 @@ mod tests {
 
     fn shares(silent: f64, quiet: f64, slow: f64, no_ack: f64) -> Shares {
         let [silent, quiet, slow, no_ack] = [silent, quiet, slow, no_ack].map(Share);
-        Shares { silent, quiet, slow, no_ack }
+        Shares { silent, quiet, slow, passive: Share(0.0), no_ack }
+    }
+
+    #[test]
+    fn a_share_of_the_bots_in_rooms_is_passive() {
+        let shares = Shares { passive: Share(50.0), ..shares(1.0, 10.0, 10.0, 0.0) };
+        let roles = roles(10_000, 10, shares);
+        let passive = |n| roles.iter().filter(|role| **role == Role::Passive { room: n }).count();
+        assert!((0..10).all(|n| (400..=401).contains(&passive(n))));
     }
 
     #[test]

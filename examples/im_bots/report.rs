@@ -3,6 +3,7 @@
 use crate::{
     directs::Summary,
     output::{self, say},
+    passive::Counted,
     plan::{Plan, Role},
     slow::Fates,
 };
@@ -90,6 +91,7 @@ pub(crate) fn print_table(plan: &Plan, outcome: &Outcome) -> Vec<String> {
     row("pings answered", tally.pings_answered.read());
     row("dropped, not silent", tally.dropped.read());
     let slow = print_slow(plan, &outcome.said);
+    let counted = print_passive(plan, &outcome.said);
     let directs = print_directs(plan);
     print_silent(plan);
 
@@ -109,6 +111,7 @@ pub(crate) fn print_table(plan: &Plan, outcome: &Outcome) -> Vec<String> {
     if !outcome.interrupted {
         check(directs.under_way, "direct messages without an outcome");
         check(plan.roles.len() as u64 - tally.logged_in.read(), "clients not logged in");
+        check(counted.behind, "passive clients with a wrong number of messages");
         check(slow.left_to_guess, "slow clients lost messages and were not notified");
         check(slow.kept_up, "slow clients missed nothing: increase --rate or --size");
         wrong.extend(judge_silent(plan));
@@ -127,6 +130,13 @@ fn print_slow(plan: &Plan, said: &[u64]) -> Fates {
     row("slow, closed", format_args!("{}  ({} with a goodbye)", fates.closed, fates.with_bye));
     row("slow, notified", format_args!("{}  (of {} lines missed)", fates.told, fates.missed));
     fates
+}
+
+fn print_passive(plan: &Plan, said: &[u64]) -> Counted {
+    let counted = plan.passives.counted(said);
+    row("passive", counted.bots);
+    row("passive, numbers", counted.numbers);
+    counted
 }
 
 fn print_directs(plan: &Plan) -> Summary {

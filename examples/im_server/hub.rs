@@ -37,6 +37,8 @@ pub(crate) struct Hub {
     clock: Arc<dyn Clock>,
     users: Mutex<Users>,
     rooms: Mutex<BTreeMap<Arc<str>, Arc<Room>>>,
+    /// Number of the next room.
+    next_room: AtomicU64,
     /// Rooms with joins and leaves that have not been announced.
     pub(crate) announcer: Announcer,
     /// Bytes of unacknowledged direct messages of all clients.
@@ -107,6 +109,7 @@ impl Hub {
             clock,
             users: Mutex::default(),
             rooms: Mutex::default(),
+            next_room: AtomicU64::new(0),
             announcer: Announcer::default(),
             unacked_bytes: ByteBudget::new(max_unacked_bytes),
             counters: Counters::default(),
@@ -179,7 +182,8 @@ impl Hub {
         let room = match rooms.get(room) {
             Some(room) => room.clone(),
             None => {
-                let room = Arc::new(Room::new(room));
+                let number = self.next_room.fetch_add(1, Ordering::Relaxed);
+                let room = Arc::new(Room::new(room, number));
                 rooms.insert(room.name().clone(), room.clone());
                 room
             }

@@ -8,7 +8,7 @@ use crate::{
     message_id::MessageId,
     name,
     pace::{Cost, Pace, Rates},
-    protocol::{Code, Reason, Reply, Request},
+    protocol::{Code, Reason, Reply, Request, VERSION},
     room::{Room, deliveries},
 };
 use netwheel::{error::PeerError, prelude::*, time::Delay};
@@ -45,7 +45,7 @@ pub(crate) struct Session {
     pub(crate) hub: Arc<Hub>,
     settings: Settings,
     pub(crate) user: Option<Arc<str>>,
-    rooms: Vec<Arc<Room>>,
+    rooms: Vec<Membership>,
     /// Direct messages to this client.
     pub(crate) unacked: Unacked,
     /// Kept messages wait until some of the unacknowledged messages have ended.
@@ -63,6 +63,12 @@ pub(crate) struct Session {
     lookups: usize,
     /// Dropped lines that have been reported to the client.
     missed: u64,
+}
+
+struct Membership {
+    room: Arc<Room>,
+    /// Whether the client receives the number of messages instead of messages.
+    passive: bool,
 }
 
 /// The error with which a request is refused.
@@ -154,8 +160,8 @@ impl Handler for Session {
         self.hub.counters.connections.fetch_sub(1, Ordering::Relaxed);
         let Some(user) = &self.user else { return Ok(()) };
         self.unacked.clear();
-        for room in &self.rooms {
-            self.hub.leave(room, user, ctx.id());
+        for membership in &self.rooms {
+            self.hub.leave(&membership.room, user, ctx.id());
         }
         self.set_congested(false);
         self.rooms.clear();
@@ -190,6 +196,8 @@ impl Session {
             Request::Leave { room } => self.leave(ctx, &room),
             Request::Say { room, text, id } => self.say(ctx, &room, text, id),
             Request::Who { room } => self.who(&room),
+            Request::Passive { room } => self.set_passive(ctx, &room, true),
+            Request::Active { room } => self.set_passive(ctx, &room, false),
             Request::Direct { to, text, id } => return self.direct(ctx, to, text, id),
             Request::Ack { id } => self.ack(ctx, id),
             Request::Lookup { user, id } => return self.lookup(ctx, &user, id),
@@ -226,7 +234,8 @@ impl Session {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let Settings { heartbeat, idle_timeout, ack_timeout, .. } = self.settings;
         let [heartbeat_ms, idle_ms, ack_timeout_ms] = [heartbeat, idle_timeout, ack_timeout].map(millis);
-        Ok(Some(Reply::Welcome { user: user.to_string(), heartbeat_ms, idle_ms, ack_timeout_ms }))
+        let (user, version) = (user.to_string(), VERSION);
+        Ok(Some(Reply::Welcome { user, heartbeat_ms, idle_ms, ack_timeout_ms, version }))
     }
 
     /// Joins a room. The announcer notifies the other members later.
@@ -234,7 +243,7 @@ impl Session {
         let user = self.logged_in()?.clone();
         let room = name::room(room).map_err(bad_name)?;
         let joined = Reply::Joined { room: room.to_string(), user: user.to_string() };
-        if self.rooms.iter().any(|known| **known.name() == *room) {
+        if self.rooms.iter().any(|known| **known.room.name() == *room) {
             // Already a member, so the other members are not notified.
             return Ok(Some(joined));
         }
@@ -247,20 +256,38 @@ impl Session {
         if self.congested {
             room.set_congested(true);
         }
-        self.rooms.push(room);
+        self.rooms.push(Membership { room, passive: false });
         Ok(Some(joined))
     }
 
     fn leave(&mut self, ctx: &mut Context<'_, Self>, room: &str) -> Answer {
         let user = self.logged_in()?.clone();
         let at = self.position_of(room)?;
-        let room = self.rooms.swap_remove(at);
-        if self.congested {
+        let Membership { room, passive } = self.rooms.swap_remove(at);
+        if self.congested && !passive {
             room.set_congested(false);
         }
         self.pace.charge(Cost::deliveries(room.len()));
         self.hub.leave(&room, &user, ctx.id());
         Ok(Some(Reply::Left { room: room.name().to_string(), user: user.to_string() }))
+    }
+
+    /// Makes the client passive or active in a room. A passive member does not slow down senders.
+    fn set_passive(&mut self, ctx: &mut Context<'_, Self>, room: &str, passive: bool) -> Answer {
+        self.logged_in()?;
+        let at = self.position_of(room)?;
+        let membership = &mut self.rooms[at];
+        let room = &membership.room;
+        if self.congested && passive != membership.passive {
+            room.set_congested(!passive);
+        }
+        membership.passive = passive;
+        let (total, news) = room.set_passive(ctx.channel(), passive);
+        if news {
+            self.hub.announcer.add(room.clone());
+        }
+        let room = room.name().to_string();
+        Ok(Some(if passive { Reply::Passive { room, total } } else { Reply::Active { room, total } }))
     }
 
     fn say(
@@ -271,12 +298,15 @@ impl Session {
         id: Option<MessageId>,
     ) -> Answer {
         let from = self.logged_in()?.to_string();
-        let room = &self.rooms[self.position_of(room)?];
+        let room = &self.rooms[self.position_of(room)?].room;
         let length = text.len();
         let mut message =
             Reply::Message { room: room.name().to_string(), from, text, ts: self.hub.unix_ms(), id: None };
         let begin = self.hub.latency.begin();
         let sent = room.send_to_others(ctx.id(), message.clone()).map_err(|reason| busy(&reason))?;
+        if room.count_message() {
+            self.hub.announcer.add(room.clone());
+        }
         let congested = room.is_congested();
         self.hub.counters.count_message(sent.members + 1, sent.unreached);
         self.hub.latency.end(begin, sent.broadcast);
@@ -428,7 +458,7 @@ impl Session {
 
     fn position_of(&self, room: &str) -> Result<usize, Refusal> {
         let room = name::room(room).map_err(bad_name)?;
-        let at = self.rooms.iter().position(|known| **known.name() == *room);
+        let at = self.rooms.iter().position(|known| **known.room.name() == *room);
         at.ok_or_else(|| Refusal(Code::NotInRoom, "join that room first".to_owned()))
     }
 
@@ -442,7 +472,8 @@ impl Session {
             } else {
                 slow.fetch_sub(1, Ordering::Relaxed);
             }
-            self.rooms.iter().for_each(|room| room.set_congested(congested));
+            let active = self.rooms.iter().filter(|membership| !membership.passive);
+            active.for_each(|membership| membership.room.set_congested(congested));
         }
     }
 

@@ -58,6 +58,8 @@ pub struct OutboundBuffer {
     /// Bytes already sent of the first chunk, or of the tail if there are no chunks.
     head: usize,
     len: usize,
+    /// The number of the first chunk. Chunks are numbered in the order in which they were put in.
+    first: usize,
 }
 
 #[derive(Debug)]
@@ -177,6 +179,29 @@ impl OutboundBuffer {
         }
         self.len += bytes.len();
         self.chunks.push_back(Chunk::Kept(bytes));
+    }
+
+    /// Appends `bytes` as a separate chunk, also if they are short. Returns the number of the chunk
+    /// for [`replace`](OutboundBuffer::replace).
+    pub(crate) fn put_replaceable(&mut self, bytes: Bytes) -> usize {
+        self.keep(bytes);
+        self.first.wrapping_add(self.chunks.len() - 1)
+    }
+
+    /// Replaces the bytes of a chunk of which nothing was consumed. Returns the old bytes.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the chunk does not exist, or was not returned by
+    /// [`put_replaceable`](OutboundBuffer::put_replaceable).
+    pub(crate) fn replace(&mut self, number: usize, bytes: Bytes) -> Bytes {
+        let at = number.wrapping_sub(self.first);
+        assert!(at > 0 || self.head == 0, "nothing of a chunk that is replaced was consumed");
+        let Some(Chunk::Kept(old)) = self.chunks.get_mut(at) else {
+            panic!("chunk {at} of {} cannot be replaced", self.chunks.len())
+        };
+        self.len = self.len - old.len() + bytes.len();
+        std::mem::replace(old, bytes)
     }
 
     /// Appends one byte.
@@ -327,6 +352,7 @@ impl OutboundBuffer {
             }
             self.head -= size;
             if let Some(sent) = self.chunks.pop_front() {
+                self.first = self.first.wrapping_add(1);
                 self.recycle(sent);
             }
         }
@@ -363,6 +389,7 @@ impl OutboundBuffer {
             self.head = 0;
             self.len += kept.len();
             self.chunks.push_front(Chunk::Kept(kept));
+            self.first = self.first.wrapping_sub(1);
         }
     }
 
@@ -420,6 +447,14 @@ impl OutboundBuffer {
                 Some(Chunk::Copied(bytes)) => bytes.into(),
                 None => Bytes::new(),
             },
+            _ => self.to_bytes(),
+        }
+    }
+
+    /// Returns a copy of the pending bytes, or a reference if they are one [`Bytes`].
+    pub(crate) fn copy(&self) -> Bytes {
+        match self.chunks.front() {
+            Some(Chunk::Kept(bytes)) if self.is_contiguous() && self.head == 0 => bytes.clone(),
             _ => self.to_bytes(),
         }
     }
@@ -605,6 +640,87 @@ mod tests {
             let (mut out, mut model) = (OutboundBuffer::new(), Vec::new());
             steps.iter().for_each(|step| apply(&mut out, &mut model, step));
             assert!(out.into_bytes() == model);
+        }
+    }
+
+    /// An operation on a buffer of messages, some of which can be replaced.
+    #[derive(Debug, Clone)]
+    enum Change {
+        Put(Vec<u8>),
+        PutReplaceable(Vec<u8>),
+        /// Replaces one of the messages of which nothing was consumed.
+        Replace(prop::sample::Index, Vec<u8>),
+        /// Consumes this share of the pending bytes, in 256ths.
+        Consume(u8),
+        /// Drops messages behind a partly consumed one.
+        DropMessages(prop::sample::Index),
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        let message = || content().prop_filter("a message has bytes", |bytes| !bytes.is_empty());
+        prop_oneof![
+            2 => message().prop_map(Change::Put),
+            4 => message().prop_map(Change::PutReplaceable),
+            4 => (any::<prop::sample::Index>(), message()).prop_map(|(at, to)| Change::Replace(at, to)),
+            2 => any::<u8>().prop_map(Change::Consume),
+            1 => any::<prop::sample::Index>().prop_map(Change::DropMessages),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(150))]
+
+        #[test]
+        fn a_replaced_chunk_keeps_its_place(changes in prop::collection::vec(change(), 0..60)) {
+            let mut out = OutboundBuffer::new();
+            // The messages, and the numbers of replaceable chunks.
+            let (mut model, mut taken) = (VecDeque::<(Vec<u8>, Option<usize>)>::new(), 0);
+            for change in &changes {
+                let begun = usize::from(taken > 0);
+                match change {
+                    Change::Put(bytes) => {
+                        out.put(Bytes::copy_from_slice(bytes));
+                        model.push_back((bytes.clone(), None));
+                    }
+                    Change::PutReplaceable(bytes) => {
+                        let number = out.put_replaceable(Bytes::copy_from_slice(bytes));
+                        model.push_back((bytes.clone(), Some(number)));
+                    }
+                    Change::Replace(at, to) => {
+                        let whole = model.iter_mut().skip(begun);
+                        let mut some: Vec<_> = whole.filter(|(_, number)| number.is_some()).collect();
+                        if !some.is_empty() {
+                            let at = at.index(some.len());
+                            let (bytes, number) = &mut *some[at];
+                            let old = out.replace(number.unwrap(), Bytes::copy_from_slice(to));
+                            prop_assert_eq!(&old[..], &bytes[..]);
+                            bytes.clone_from(to);
+                        }
+                    }
+                    Change::Consume(share) => {
+                        let mut n = out.len() * usize::from(*share) / 255;
+                        out.consume(n);
+                        while n > 0 {
+                            let left = model[0].0.len() - taken;
+                            if n < left {
+                                taken += n;
+                                break;
+                            }
+                            n -= left;
+                            taken = 0;
+                            model.pop_front();
+                        }
+                    }
+                    Change::DropMessages(at) => {
+                        let n = at.index(model.len().saturating_sub(begun) + 1);
+                        let keep = if begun > 0 { model[0].0.len() - taken } else { 0 };
+                        let dropped = model.drain(begun..begun + n).map(|(bytes, _)| bytes.len()).sum();
+                        out.drop_behind(keep, dropped);
+                    }
+                }
+                let all: Vec<u8> = model.iter().flat_map(|(bytes, _)| bytes.iter().copied()).collect();
+                check(&out, &all[taken..]);
+            }
         }
     }
 

@@ -63,21 +63,26 @@ pub(crate) struct OutboundLease {
     bound: Bound,
     /// The length up to which neither the limit nor a mark is reached.
     certain_room: usize,
-    /// Whether the bytes are for several channels.
+    /// Whether the bytes are those of one message, apart from the channel's buffer.
     pub(crate) apart: Apart,
     /// Messages in the buffer whose boundaries or completions matter.
     pub(in crate::channel) writes: PendingWrites,
 }
 
-/// Whether a buffer is for a message that several channels share.
+/// Whether a buffer is for one message, apart from the buffer of a channel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Apart {
     /// It is the buffer of one channel.
     #[default]
     No,
+    /// Several channels share the message.
     Shared,
     /// A stage has refused to encode the message for several channels.
     Refused,
+    /// A newer message may replace it.
+    Alone,
+    /// A stage requires that the message is sent.
+    Stays,
 }
 
 /// The owner of a limit.

@@ -107,6 +107,9 @@ impl ChannelOptions {
 /// The policy for messages that do not fit into [`max_outbound`](ChannelOptions::max_outbound),
 /// because the peer does not keep up.
 ///
+/// A message that replaces a waiting one needs no policy: see
+/// [`write_latest`](crate::Context::write_latest).
+///
 /// Dropped messages and closed channels are counted (`messages_dropped`, `closes_overflowed`). A
 /// [`write_tracked`](crate::Context::write_tracked) of a dropped message fails with
 /// [`Error::Full`](crate::Error::Full).

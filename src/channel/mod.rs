@@ -51,7 +51,7 @@ pub use group::{Broadcast, ChannelGroupBuilder};
 pub(crate) use handle::Channel;
 pub use handle::{BroadcastReport, ChannelStats};
 pub(crate) use handle::{
-    ChannelShared, Delivery, Mail, MailSender, PipelineTypes, Recipient, SizeHint, TaskPermit,
+    ChannelShared, Delivery, LatestMessage, Mail, MailSender, PipelineTypes, Recipient, SizeHint, TaskPermit,
 };
 pub use input_guard::InputGuard;
 pub(crate) use peer::Peer;

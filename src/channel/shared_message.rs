@@ -24,6 +24,8 @@ pub(crate) trait SharedMessage {
 #[derive(Debug, Clone)]
 pub(crate) enum Encoding {
     Shared(Bytes),
+    /// Like `Shared`, and replaces a waiting message with this key.
+    Latest(u64, Bytes),
     /// A stage has to see the message for each channel.
     Alone,
     Failed(Error),
@@ -35,4 +37,6 @@ pub(crate) struct EncodingMemo {
     pub(crate) last: Option<(Encoder, Encoding)>,
     /// The number of encodings.
     pub(crate) encodings: u64,
+    /// The key with which the message replaces one that waits.
+    pub(crate) latest: Option<u64>,
 }

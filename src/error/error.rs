@@ -78,6 +78,9 @@ pub enum Error {
     /// The pipeline was [replaced](crate::Context::replace_pipeline) by one of other types.
     #[doc(alias = "Replaced")]
     PipelineReplaced,
+    /// A newer message with the same key has replaced the message before it was sent
+    /// ([`write_latest`](crate::Context::write_latest)).
+    Conflated,
     /// A callback or a task panicked. The text is the panic's message.
     Panicked(Arc<str>),
     /// A handler, codec, stage or task failed with an error of its own.
@@ -153,6 +156,7 @@ impl fmt::Display for Error {
             }
             Error::Cancelled => f.write_str("the operation was cancelled"),
             Error::WrongOwner { owner } => write!(f, "the value does not belong to {owner}"),
+            Error::Conflated => f.write_str("a newer message with the same key has replaced this one"),
             Error::PipelineReplaced => f.write_str("the pipeline was replaced by one of other types"),
             Error::Panicked(message) => write!(f, "panicked: {message}"),
             Error::Other(e) => write!(f, "{e}"),

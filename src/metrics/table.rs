@@ -160,6 +160,10 @@ metrics! {
     /// ([`ChannelOptions::overflow`](crate::channel::ChannelOptions::overflow)).
     messages_dropped: counter, tally(add),
         help "Messages dropped because their channel had too many pending bytes.";
+    /// Messages replaced by newer ones with the same key before they were sent
+    /// ([`write_latest`](crate::Context::write_latest)).
+    messages_conflated: counter, tally(add),
+        help "Messages replaced by newer ones before they were sent.";
     /// Messages refused on the loop because their channel, or all channels together, had too many
     /// pending bytes.
     messages_refused: counter, tally(add),

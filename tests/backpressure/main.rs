@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod conflation;
 mod inbound_mark;
 mod outbound_budget;
 mod overflow;

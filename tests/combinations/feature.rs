@@ -15,6 +15,8 @@ pub(crate) enum Feature {
     Pool,
     /// Answers are broadcast to a group of one member, with a condition.
     Broadcast,
+    /// Each answer has a key with which a newer message would replace it.
+    Conflation,
     /// Each answer is computed by a worker.
     Offload,
     /// Each answer is computed by a future.
@@ -36,13 +38,14 @@ pub(crate) enum Feature {
 }
 
 impl Feature {
-    pub(crate) const ALL: [Feature; 15] = [
+    pub(crate) const ALL: [Feature; 16] = [
         Feature::Filter,
         Feature::Tls,
         Feature::Proxy,
         Feature::Relay,
         Feature::Pool,
         Feature::Broadcast,
+        Feature::Conflation,
         Feature::Offload,
         Feature::Spawn,
         Feature::Schedule,

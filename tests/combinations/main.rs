@@ -34,6 +34,7 @@ pairs! {
     filter_with_relay: Filter Relay;
     filter_with_pool: Filter Pool;
     filter_with_broadcast: Filter Broadcast;
+    filter_with_conflation: Filter Conflation;
     filter_with_offload: Filter Offload;
     filter_with_spawn: Filter Spawn;
     filter_with_schedule: Filter Schedule;
@@ -47,6 +48,7 @@ pairs! {
     tls_with_relay: Tls Relay;
     tls_with_pool: Tls Pool;
     tls_with_broadcast: Tls Broadcast;
+    tls_with_conflation: Tls Conflation;
     tls_with_offload: Tls Offload;
     tls_with_spawn: Tls Spawn;
     tls_with_schedule: Tls Schedule;
@@ -59,6 +61,7 @@ pairs! {
     proxy_with_relay: Proxy Relay;
     proxy_with_pool: Proxy Pool;
     proxy_with_broadcast: Proxy Broadcast;
+    proxy_with_conflation: Proxy Conflation;
     proxy_with_offload: Proxy Offload;
     proxy_with_spawn: Proxy Spawn;
     proxy_with_schedule: Proxy Schedule;
@@ -70,6 +73,7 @@ pairs! {
     proxy_with_graceful_shutdown: Proxy GracefulShutdown;
     relay_with_pool: Relay Pool;
     relay_with_broadcast: Relay Broadcast;
+    relay_with_conflation: Relay Conflation;
     relay_with_offload: Relay Offload;
     relay_with_spawn: Relay Spawn;
     relay_with_schedule: Relay Schedule;
@@ -80,6 +84,7 @@ pairs! {
     relay_with_traffic_shaping: Relay TrafficShaping;
     relay_with_graceful_shutdown: Relay GracefulShutdown;
     pool_with_broadcast: Pool Broadcast;
+    pool_with_conflation: Pool Conflation;
     pool_with_offload: Pool Offload;
     pool_with_spawn: Pool Spawn;
     pool_with_schedule: Pool Schedule;
@@ -89,6 +94,7 @@ pairs! {
     pool_with_lingering: Pool Lingering;
     pool_with_traffic_shaping: Pool TrafficShaping;
     pool_with_graceful_shutdown: Pool GracefulShutdown;
+    broadcast_with_conflation: Broadcast Conflation;
     broadcast_with_offload: Broadcast Offload;
     broadcast_with_spawn: Broadcast Spawn;
     broadcast_with_schedule: Broadcast Schedule;
@@ -98,6 +104,15 @@ pairs! {
     broadcast_with_lingering: Broadcast Lingering;
     broadcast_with_traffic_shaping: Broadcast TrafficShaping;
     broadcast_with_graceful_shutdown: Broadcast GracefulShutdown;
+    conflation_with_offload: Conflation Offload;
+    conflation_with_spawn: Conflation Spawn;
+    conflation_with_schedule: Conflation Schedule;
+    conflation_with_replace_pipeline: Conflation ReplacePipeline;
+    conflation_with_auto_read_off: Conflation AutoReadOff;
+    conflation_with_half_close: Conflation HalfClose;
+    conflation_with_lingering: Conflation Lingering;
+    conflation_with_traffic_shaping: Conflation TrafficShaping;
+    conflation_with_graceful_shutdown: Conflation GracefulShutdown;
     offload_with_spawn: Offload Spawn;
     offload_with_schedule: Offload Schedule;
     offload_with_replace_pipeline: Offload ReplacePipeline;

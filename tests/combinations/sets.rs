@@ -26,7 +26,7 @@ fn random_sets() {
     }
 }
 
-/// All sets of `NETWHEEL_COMBINATIONS_SIZE` features, such as the 455 of three. The default size is
+/// All sets of `NETWHEEL_COMBINATIONS_SIZE` features, such as the 560 of three. The default size is
 /// one.
 #[test]
 fn all_sets_of_one_size() {

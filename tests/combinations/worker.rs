@@ -71,6 +71,8 @@ pub(crate) struct Worker {
     room: ChannelGroup<Bytes>,
     read: usize,
     answered: usize,
+    /// The number of keys that were used.
+    keys: u64,
     /// Closes when every line that was read has its answer.
     closing: bool,
     /// Closes when every line of the conversation has its answer.
@@ -84,6 +86,7 @@ pub(crate) fn accepted(shared: &Shared) -> Pipeline<Bytes> {
         room: ChannelGroup::new(),
         read: 0,
         answered: 0,
+        keys: 0,
         closing: false,
         draining: false,
     };
@@ -142,7 +145,11 @@ impl Worker {
     fn answer(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> Result {
         if self.has(Feature::Broadcast) {
             let me = ctx.id();
-            let broadcast = self.room.broadcast_where(|member| member.id() == me, line);
+            let selected = |member: &Channel<Bytes>| member.id() == me;
+            let broadcast = match self.next_key() {
+                None => self.room.broadcast_where(selected, line),
+                Some(key) => self.room.broadcast_latest_where(selected, key, line),
+            };
             let report = broadcast.map_err(|refused| refused.into_parts().1)?.report();
             ctx.on_complete(report, |me, ctx, report| {
                 if report?.written != 1 {
@@ -152,8 +159,19 @@ impl Worker {
             });
             return Ok(());
         }
-        ctx.write(line)?;
+        match self.next_key() {
+            None => ctx.write(line)?,
+            Some(key) => ctx.write_latest(key, line)?,
+        }
         self.answered(ctx)
+    }
+
+    /// Returns a key for the next answer, if answers have keys.
+    fn next_key(&mut self) -> Option<u64> {
+        self.has(Feature::Conflation).then(|| {
+            self.keys += 1;
+            self.keys
+        })
     }
 
     fn answered(&mut self, ctx: &mut Context<'_, Self>) -> Result {

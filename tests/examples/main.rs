@@ -20,6 +20,8 @@ mod im_later;
 #[cfg(all(feature = "durable-sqlite", feature = "json"))]
 mod im_lookup;
 #[cfg(all(feature = "durable-sqlite", feature = "json"))]
+mod im_passive;
+#[cfg(all(feature = "durable-sqlite", feature = "json"))]
 mod im_rooms;
 #[cfg(all(
     feature = "durable-sqlite",

@@ -57,13 +57,23 @@ impl Player {
         let Some(end) = &self.end else { return };
         let number = end.output.next(LOOP);
         let message = Frame { link: end.link as u32, producer: LOOP, kind: Kind::Data, number }.encode(size);
+        // A key of its own, so that no message is replaced.
+        let key = (number % 2 == 1).then_some(u64::from(LOOP) << 32 | u64::from(number));
         if !tracked {
-            if ctx.write(message).is_ok() {
+            let written = match key {
+                None => ctx.write(message),
+                Some(key) => ctx.write_latest(key, message),
+            };
+            if written.is_ok() {
                 end.output.accepted(LOOP);
             }
             return;
         }
-        if let Ok(confirmed) = ctx.write_tracked(message) {
+        let confirmed = match key {
+            None => ctx.write_tracked(message),
+            Some(key) => ctx.write_tracked_latest(key, message),
+        };
+        if let Ok(confirmed) = confirmed {
             end.output.accepted(LOOP);
             let (token, stream) = (self.world.tokens.token(token::Kind::Tracked), end.output.clone());
             confirmed.on_complete(move |result| {

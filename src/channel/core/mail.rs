@@ -5,31 +5,38 @@
 
 use super::{ChannelCore, services::LoopServices};
 use crate::{
-    channel::{Mail, close_cause::CloseCause, event::Event, filter::Resume},
+    channel::{LatestMessage, Mail, close_cause::CloseCause, event::Event, filter::Resume},
     error::drop_guarded,
 };
 
 impl ChannelCore {
     /// Handles mail from a handle.
     pub(crate) fn handle_mail(&mut self, services: &mut LoopServices, mail: Mail) {
-        if let (Mail::Message(_, reserved) | Mail::Notify(_, _, reserved), Some(shared)) =
-            (&mail, self.state.shared.get())
-        {
-            shared.producers.take(reserved.weight);
+        let weight = mail.reserved().map(|reserved| reserved.weight);
+        if let (Some(weight), Some(shared)) = (weight, self.state.shared.get()) {
+            shared.producers.take(weight);
         }
-        let is_message = matches!(mail, Mail::Message(..) | Mail::Notify(..));
+        let is_message = weight.is_some();
         match mail {
             // The sender raced with the close, which is not an error.
-            Mail::Message(..) | Mail::Notify(..) | Mail::Run(_) | Mail::Schedule(_)
+            Mail::Message(..) | Mail::Notify(..) | Mail::Latest(_) | Mail::Run(_) | Mail::Schedule(_)
                 if !self.state.status.is_open() =>
             {
                 drop_guarded(mail)
             }
             // The sender raced with the end of the output.
             Mail::Message(message, _) if self.state.status.output_is_over() => drop_guarded(message),
-            Mail::Message(message, reserved) => self.write_queued(services, message, reserved, None),
+            Mail::Message(message, reserved) => self.write_queued(services, message, reserved, None, None),
             Mail::Notify(message, confirmation, reserved) => {
-                self.write_queued(services, message, reserved, Some(confirmation));
+                self.write_queued(services, message, reserved, Some(confirmation), None);
+            }
+            Mail::Latest(latest) => {
+                let LatestMessage { key, message, confirmation, reserved } = *latest;
+                if confirmation.is_none() && self.state.status.output_is_over() {
+                    drop_guarded(message);
+                } else {
+                    self.write_queued(services, message, reserved, confirmation, Some(key));
+                }
             }
             Mail::Run(task) => {
                 self.call(services, |links, state, services| links.run(state, services, task));

@@ -191,6 +191,7 @@ impl ChannelState {
             messages_read: self.inbound.messages(),
             messages_written: self.outbound.messages(),
             messages_dropped: self.extras.messages_dropped(),
+            messages_conflated: self.extras.messages_conflated(),
             pending_bytes: self.outbound.pending_bytes(),
             connected: time.instant(self.connected),
             last_read: (bytes_read > 0).then(|| time.instant(self.inbound.last_read())),
@@ -224,6 +225,18 @@ pub(crate) trait ErasedPipeline {
         &mut self,
         state: &mut ChannelState,
         services: &mut LoopServices,
+        message: Box<dyn Any + Send>,
+    ) -> Result;
+
+    /// Writes a message from a `Channel` handle that replaces a waiting one with this key.
+    ///
+    /// # Errors
+    /// Those of [`write`](ErasedPipeline::write).
+    fn write_latest(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        key: u64,
         message: Box<dyn Any + Send>,
     ) -> Result;
 

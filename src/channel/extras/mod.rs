@@ -34,6 +34,8 @@ struct Parts {
     exchanges: Option<Arc<Exchanges>>,
     /// Messages that were dropped because the outbound buffer was full.
     messages_dropped: u64,
+    /// Messages that newer ones have replaced.
+    messages_conflated: u64,
     /// Why the channel ends, unless that is [`CloseCause::Clean`].
     close_cause: Option<CloseCause>,
     /// An error that a look at the transport has found, and that the next read returns.
@@ -193,6 +195,14 @@ impl Extras {
         if messages > 0 {
             self.parts().messages_dropped += messages;
         }
+    }
+
+    pub(in crate::channel) fn note_message_conflated(&mut self) {
+        self.parts().messages_conflated += 1;
+    }
+
+    pub(in crate::channel) fn messages_conflated(&self) -> u64 {
+        self.0.as_ref().map_or(0, |parts| parts.messages_conflated)
     }
 
     /// Records why the channel ends. The first cause besides `Clean` stays.

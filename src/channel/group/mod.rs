@@ -33,7 +33,7 @@ use crate::{
     id::ChannelId,
     sync::{Completer, Completion, completion_of_all},
 };
-use members::{Members, Part, selected};
+use members::{Members, selected};
 use shared_broadcast::{Sending, SharedBroadcast};
 use std::{
     fmt,
@@ -299,11 +299,7 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
     /// members' loops refuse the message, the error of one of them. Both return the message. If
     /// only some loops refuse it, [`Broadcast::unreached`] returns the number of their members.
     pub fn broadcast(&self, message: M) -> Result<Broadcast, SendError<M>> {
-        let (parts, members) = {
-            let mut members = self.inner.lock();
-            (members.parts(), members.len())
-        };
-        self.send(message, parts, members, None)
+        self.send(message, None)
     }
 
     /// Like [`broadcast`](ChannelGroup::broadcast), but skips `id`, which is usually the sender.
@@ -311,12 +307,7 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
     /// # Errors
     /// The errors of [`broadcast`](ChannelGroup::broadcast).
     pub fn broadcast_except(&self, id: ChannelId, message: M) -> Result<Broadcast, SendError<M>> {
-        let (parts, members, except) = {
-            let mut members = self.inner.lock();
-            let except = Some(id).filter(|id| members.contains(*id));
-            (members.parts(), members.len() - usize::from(except.is_some()), except)
-        };
-        self.send(message, parts, members, except)
+        self.send_except(id, message, None)
     }
 
     /// Like [`broadcast`](ChannelGroup::broadcast), but only for the members for which `filter`
@@ -341,36 +332,99 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
         filter: impl FnMut(&Channel<M>) -> bool,
         message: M,
     ) -> Result<Broadcast, SendError<M>> {
-        let (parts, reserved) = selected(&self.channels(), filter, &message);
-        let members = parts.iter().map(|part| part.keys.len()).sum();
-        self.send_to(message, parts, members, None, reserved)
+        self.send_where(filter, message, None)
     }
 
-    fn send(
+    /// Like [`broadcast`](ChannelGroup::broadcast), but the message replaces the one with the same
+    /// key that waits for a member.
+    ///
+    /// [`Context::write_latest`](crate::Context::write_latest) describes the replacement. Each
+    /// member replaces for itself: a member that keeps up gets every message, and a slow one the newest.
+    /// All members share one encoding. A replacement counts as written in the report. Broadcasts in
+    /// the queue of a loop are not replaced.
+    ///
+    /// ```
+    /// # use netwheel::prelude::*;
+    /// # fn tick(readers: &ChannelGroup<bytes::Bytes>, symbol: u32, price: bytes::Bytes) -> Result {
+    /// readers.broadcast_latest(symbol.into(), price)?.report().detach();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`broadcast`](ChannelGroup::broadcast).
+    pub fn broadcast_latest(&self, key: u64, message: M) -> Result<Broadcast, SendError<M>> {
+        self.send(message, Some(key))
+    }
+
+    /// Like [`broadcast_latest`](ChannelGroup::broadcast_latest), but skips `id`.
+    ///
+    /// # Errors
+    /// The errors of [`broadcast`](ChannelGroup::broadcast).
+    pub fn broadcast_latest_except(
         &self,
+        id: ChannelId,
+        key: u64,
         message: M,
-        parts: Arc<[Part]>,
-        members: usize,
-        except: Option<ChannelId>,
     ) -> Result<Broadcast, SendError<M>> {
-        self.send_to(message, parts, members, except, Vec::new())
+        self.send_except(id, message, Some(key))
+    }
+
+    /// Like [`broadcast_latest`](ChannelGroup::broadcast_latest), but only for the members for
+    /// which `filter` returns `true`. See [`broadcast_where`](ChannelGroup::broadcast_where).
+    ///
+    /// # Errors
+    /// The errors of [`broadcast`](ChannelGroup::broadcast).
+    pub fn broadcast_latest_where(
+        &self,
+        filter: impl FnMut(&Channel<M>) -> bool,
+        key: u64,
+        message: M,
+    ) -> Result<Broadcast, SendError<M>> {
+        self.send_where(filter, message, Some(key))
+    }
+
+    fn send(&self, message: M, latest: Option<u64>) -> Result<Broadcast, SendError<M>> {
+        let (parts, members) = {
+            let mut members = self.inner.lock();
+            (members.parts(), members.len())
+        };
+        let waiting = self.inner.waiting.clone();
+        self.send_to(message, Sending { parts, members, except: None, latest, waiting }, Vec::new())
+    }
+
+    fn send_except(&self, id: ChannelId, message: M, latest: Option<u64>) -> Result<Broadcast, SendError<M>> {
+        let (parts, members, except) = {
+            let mut members = self.inner.lock();
+            let except = Some(id).filter(|id| members.contains(*id));
+            (members.parts(), members.len() - usize::from(except.is_some()), except)
+        };
+        let waiting = self.inner.waiting.clone();
+        self.send_to(message, Sending { parts, members, except, latest, waiting }, Vec::new())
+    }
+
+    fn send_where(
+        &self,
+        filter: impl FnMut(&Channel<M>) -> bool,
+        message: M,
+        latest: Option<u64>,
+    ) -> Result<Broadcast, SendError<M>> {
+        let (parts, reserved) = selected(&self.channels(), filter, &message);
+        let members = parts.iter().map(|part| part.keys.len()).sum();
+        let waiting = self.inner.waiting.clone();
+        self.send_to(message, Sending { parts, members, except: None, latest, waiting }, reserved)
     }
 
     fn send_to(
         &self,
         message: M,
-        parts: Arc<[Part]>,
-        members: usize,
-        except: Option<ChannelId>,
+        sending: Sending,
         reserved: Vec<PartReservations>,
     ) -> Result<Broadcast, SendError<M>> {
-        let waiting = &self.inner.waiting;
-        if let Err(reason) = waiting.begin(members) {
+        if let Err(reason) = sending.waiting.begin(sending.members) {
             return Err(SendError::new(message, reason));
         }
-        let shared_broadcast =
-            SharedBroadcast::new(message, Sending { parts, members, except, waiting: waiting.clone() });
-        shared_broadcast.send(reserved)
+        SharedBroadcast::new(message, sending).send(reserved)
     }
 }
 

@@ -39,6 +39,8 @@ pub(super) struct Sending {
     pub(super) members: usize,
     /// A member that does not receive it.
     pub(super) except: Option<ChannelId>,
+    /// The key with which it replaces a message that waits for a member.
+    pub(super) latest: Option<u64>,
     /// The group's deliveries in progress, among which this broadcast counts.
     pub(super) waiting: Arc<WaitingDeliveries>,
 }
@@ -64,14 +66,16 @@ impl<M: Clone + Send + Sync + 'static> SharedBroadcast<M> {
     /// The message if no loop accepts its delivery.
     pub(super) fn send(self, reserved: Vec<PartReservations>) -> Result<Broadcast, SendError<M>> {
         let shared_broadcast = Arc::new(self);
-        let Sending { parts, members, except, .. } = &shared_broadcast.sending;
-        let (members, loops) = (*members, parts.iter().map(|part| part.event_loop).collect());
+        let Sending { parts, members, except, latest, .. } = &shared_broadcast.sending;
+        let (members, latest, loops) =
+            (*members, *latest, parts.iter().map(|part| part.event_loop).collect());
         let (mut unreached, mut refused, mut reason) = (0, 0, None);
         let mut reserved = reserved.into_iter();
         for part in parts.iter() {
             let except = except.filter(|id| id.event_loop == part.event_loop).map(|id| id.key);
             let reserved = reserved.next().flatten();
-            let delivery = Delivery::new(shared_broadcast.clone(), part.keys.clone(), except, reserved);
+            let (broadcast, keys) = (shared_broadcast.clone(), part.keys.clone());
+            let delivery = Delivery::new(broadcast, keys, except, reserved, latest);
             if let Err((delivery, why)) = part.sender.broadcast(Box::new(delivery)) {
                 unreached += delivery.members();
                 refused += 1;
@@ -170,8 +174,9 @@ impl TestGroup {
         let (parts, members) = (Arc::from([part]), members.len() - usize::from(except.is_some()));
         self.waiting.begin(members).expect("the group has no limit");
         let except_id = except.map(|key| ChannelId { event_loop, key });
-        let sending = Sending { parts, members, except: except_id, waiting: self.waiting.clone() };
+        let waiting = self.waiting.clone();
+        let sending = Sending { parts, members, except: except_id, latest: None, waiting };
         let broadcast = Arc::new(SharedBroadcast::new(Bytes::new(), sending));
-        Box::new(Delivery::new(broadcast, keys, except, Some(reserved)))
+        Box::new(Delivery::new(broadcast, keys, except, Some(reserved), None))
     }
 }

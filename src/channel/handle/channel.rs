@@ -6,7 +6,7 @@
 
 use super::{
     MailSender,
-    mail::Mail,
+    mail::{LatestMessage, Mail},
     pipeline_types::SizeHint,
     reservation::{MemberReservation, Reservation},
     shared::{ChannelShared, TaskPermit},
@@ -308,6 +308,65 @@ impl<M: 'static> Channel<M> {
         sent.map(|()| completion)
     }
 
+    /// Like [`write`](Channel::write), but replaces a waiting message with the same key.
+    ///
+    /// [`Context::write_latest`](crate::Context::write_latest) describes the replacement. Messages
+    /// in the queue of the loop are not replaced. They count against the limits of the channel
+    /// until the loop has encoded them.
+    ///
+    /// ```
+    /// # use netwheel::prelude::*;
+    /// fn publish(reader: &Channel<bytes::Bytes>, symbol: u32, price: f64) -> Result {
+    ///     reader.write_latest(symbol.into(), format!("{symbol} {price}").into())?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`write`](Channel::write). The message is returned.
+    pub fn write_latest(&self, key: u64, message: M) -> Result<(), SendError<M>>
+    where
+        M: Send,
+    {
+        self.submit_latest(key, message, None)
+    }
+
+    /// Like [`write_latest`](Channel::write_latest), but returns a completion that completes when
+    /// the kernel has accepted the last byte of the message. It fails with
+    /// [`Conflated`](Error::Conflated) if a newer message replaces this one.
+    ///
+    /// # Errors
+    /// The errors of [`write_tracked`](Channel::write_tracked). The message is returned.
+    pub fn write_tracked_latest(&self, key: u64, message: M) -> Result<Completion, SendError<M>>
+    where
+        M: Send,
+    {
+        let producers = &self.shared.producers;
+        if let Err(reason) = producers.begin_unconfirmed() {
+            return Err(SendError::new(message, reason));
+        }
+        let (confirmation, completion) = Confirmation::new(self.shared.id.event_loop);
+        let sent = self.submit_latest(key, message, Some(confirmation));
+        if sent.is_err() {
+            producers.end_unconfirmed(1);
+        }
+        sent.map(|()| completion)
+    }
+
+    fn submit_latest(
+        &self,
+        key: u64,
+        message: M,
+        confirmation: Option<Confirmation>,
+    ) -> Result<(), SendError<M>>
+    where
+        M: Send,
+    {
+        self.submit(message, |message, reserved| {
+            Mail::Latest(Box::new(LatestMessage { key, message, confirmation, reserved }))
+        })
+    }
+
     fn submit(
         &self,
         message: M,
@@ -342,10 +401,8 @@ impl<M: 'static> Channel<M> {
                 if let Some(exchanges) = exchanges {
                     exchanges.take();
                 }
-                let (Mail::Message(message, _) | Mail::Notify(message, ..)) = mail else {
-                    unreachable!("refused mail is returned unchanged")
-                };
-                let value = *message.downcast::<M>().expect("a refused message is returned unchanged");
+                let message = mail.into_message().and_then(|message| message.downcast::<M>().ok());
+                let value = *message.expect("a refused message is returned unchanged");
                 Err(SendError::new(value, reason))
             }
         }

@@ -65,12 +65,14 @@ impl Recipient {
 }
 
 impl Delivery {
-    /// Creates the delivery to the members with these keys, apart from `except`.
+    /// Creates the delivery to the members with these keys, apart from `except`. With the key
+    /// `latest`, the message replaces one that waits.
     pub(in crate::channel) fn new(
         broadcast: Arc<dyn ErasedBroadcast>,
         keys: Arc<[Key]>,
         except: Option<Key>,
         reserved: PartReservations,
+        latest: Option<u64>,
     ) -> Self {
         let members = keys.len() - usize::from(except.is_some());
         let report = BroadcastReport { members, ..BroadcastReport::default() };
@@ -81,7 +83,7 @@ impl Delivery {
             next: 0,
             early: LookupSet::new(),
             except,
-            memo: EncodingMemo::default(),
+            memo: EncodingMemo { latest, ..EncodingMemo::default() },
             report,
             failed: None,
         }

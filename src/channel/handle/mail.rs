@@ -15,6 +15,8 @@ pub(crate) enum Mail {
     Message(Box<dyn Any + Send>, ReservedWeight),
     /// A message to write, with a confirmation that completes when the kernel has accepted it.
     Notify(Box<dyn Any + Send>, Confirmation, ReservedWeight),
+    /// A message to write that replaces a waiting one with the same key.
+    Latest(Box<LatestMessage>),
     /// A `RemoteTask` of the pipeline's handler, or of any handler with its outbound type, to run
     /// immediately.
     Run(Box<dyn Any + Send>),
@@ -43,7 +45,35 @@ pub(crate) enum Mail {
     Reset,
 }
 
+/// A message to write that replaces a waiting one with the same key.
+pub(crate) struct LatestMessage {
+    pub(crate) key: u64,
+    pub(crate) message: Box<dyn Any + Send>,
+    /// Completes when the kernel has accepted the message.
+    pub(in crate::channel) confirmation: Option<Confirmation>,
+    pub(crate) reserved: ReservedWeight,
+}
+
 impl Mail {
+    /// Returns the weight that is reserved for a message.
+    #[inline]
+    pub(crate) fn reserved(&self) -> Option<&ReservedWeight> {
+        match self {
+            Mail::Message(_, reserved) | Mail::Notify(_, _, reserved) => Some(reserved),
+            Mail::Latest(latest) => Some(&latest.reserved),
+            _ => None,
+        }
+    }
+
+    /// Returns the message that is to be written.
+    pub(in crate::channel) fn into_message(self) -> Option<Box<dyn Any + Send>> {
+        match self {
+            Mail::Message(message, _) | Mail::Notify(message, ..) => Some(message),
+            Mail::Latest(latest) => Some(latest.message),
+            _ => None,
+        }
+    }
+
     /// Returns whether a full queue accepts the mail. It accepts closes, the resumption of reading,
     /// checks of the output, answers, cancels, wakes of filters and stages, and messages with a
     /// permit. Their number per channel is bounded. There is at most one check. The limit of tasks
@@ -52,6 +82,7 @@ impl Mail {
     pub(crate) fn is_always_taken(&self) -> bool {
         match self {
             Mail::Message(_, reserved) | Mail::Notify(_, _, reserved) => reserved.admitted,
+            Mail::Latest(latest) => latest.reserved.admitted,
             Mail::Run(_) | Mail::Schedule(_) => false,
             Mail::Close
             | Mail::CloseNow

@@ -17,7 +17,7 @@ pub use channel::Channel;
 pub(in crate::channel) use close_listeners::LeaveAtClose;
 pub(crate) use delivery::{Delivery, Recipient};
 pub(in crate::channel) use delivery::{ErasedBroadcast, Outcome, PartReservations};
-pub(crate) use mail::Mail;
+pub(crate) use mail::{LatestMessage, Mail};
 pub(crate) use pipeline_types::{PipelineTypes, SizeHint};
 pub(in crate::channel) use producers::MAX_UNCONFIRMED;
 pub(in crate::channel) use reservation::MemberReservation;

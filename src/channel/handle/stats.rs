@@ -23,6 +23,9 @@ pub struct ChannelStats {
     /// Messages dropped because the outbound buffer was full
     /// ([`Overflow`](crate::channel::Overflow)).
     pub messages_dropped: u64,
+    /// Messages replaced by newer ones before they were sent
+    /// ([`write_latest`](crate::Context::write_latest)). Included in `messages_written`.
+    pub messages_conflated: u64,
     /// Encoded bytes that the kernel has not accepted yet.
     pub pending_bytes: usize,
     /// The time at which the channel was created, by the loop's clock.

@@ -243,6 +243,19 @@ impl Limits {
         }
     }
 
+    /// Records that a message has replaced another one of `old` bytes, so that `pending` bytes
+    /// remain. The new message counts as written when the callback has returned.
+    ///
+    /// The place of the message is not considered: the write whose limit is running ends after the
+    /// number of bytes that it had, or with the last pending byte.
+    pub(crate) fn note_replaced(&mut self, old: usize, pending: usize) {
+        let written = self.taken + pending as u64;
+        self.written = self.written.saturating_sub(old as u64).min(written);
+        if let Some(mark) = &mut self.waiting {
+            mark.end = mark.end.min(written);
+        }
+    }
+
     /// Records that `kept` bytes remain after a read because they do not make a message yet.
     /// `moved`: earlier bytes were consumed. Returns whether there is a new limit to watch.
     pub(crate) fn note_kept(&mut self, kept: usize, moved: bool, now: u64) -> bool {

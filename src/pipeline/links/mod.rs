@@ -15,6 +15,7 @@
 
 mod assembled;
 mod framed;
+mod latest;
 mod shared;
 mod staged;
 
@@ -28,6 +29,7 @@ use crate::{
     error::{Error, Result},
 };
 use bytes::Bytes;
+use latest::push_latest;
 use std::{any::Any, ops::ControlFlow};
 
 /// The codec and stages of an unfinished pipeline.
@@ -180,6 +182,16 @@ impl<L: Links> Push<L::Write> for L {
     #[inline]
     fn push(&mut self, state: &mut ChannelState, services: &mut LoopServices, message: L::Write) -> Result {
         self.push_message(state, services, message)
+    }
+
+    fn push_latest(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        key: u64,
+        message: L::Write,
+    ) -> Result {
+        push_latest(self, state, services, key, message)
     }
 
     fn size_hint(&self) -> SizeHint {

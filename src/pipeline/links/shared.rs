@@ -10,6 +10,7 @@ use crate::{
     channel::{ChannelState, Encoding, EncodingMemo, LoopServices, Push, SharedMessage},
     error::{Error, Result},
 };
+use bytes::Bytes;
 use std::{
     any::TypeId,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -23,12 +24,12 @@ pub(super) fn write_shared<L: Links>(
     message: &dyn SharedMessage,
     memo: &mut EncodingMemo,
 ) -> Result {
+    let EncodingMemo { last, encodings, latest } = memo;
     let Some(key) = links.encoding_key() else {
-        memo.encodings += 1;
-        return links.push(state, services, clone_of(message)?);
+        *encodings += 1;
+        return push_alone(links, state, services, clone_of(message)?, *latest);
     };
     let encoder = (TypeId::of::<L>(), key);
-    let EncodingMemo { last, encodings } = memo;
     let (_, encoded) = match last {
         Some(last) if last.0 == encoder => last,
         _ => {
@@ -39,16 +40,46 @@ pub(super) fn write_shared<L: Links>(
                     Err(error) => Encoding::Failed(error),
                 }
             });
+            let encoded = match (encoded, *latest) {
+                (Encoding::Shared(bytes), Some(key)) => Encoding::Latest(key, bytes),
+                (encoded, _) => encoded,
+            };
             last.insert((encoder, encoded))
         }
     };
     match encoded {
         Encoding::Shared(bytes) => state.write_encoded(bytes),
+        Encoding::Latest(key, bytes) => write_latest(state, services, *key, bytes),
         Encoding::Alone => {
             *encodings += 1;
-            links.push(state, services, clone_of(message)?)
+            push_alone(links, state, services, clone_of(message)?, *latest)
         }
         Encoding::Failed(error) => Err(error.clone()),
+    }
+}
+
+/// Writes an encoding that replaces a waiting message. Not inlined, because other broadcasts must not
+/// pay for it.
+#[inline(never)]
+fn write_latest(state: &mut ChannelState, services: &mut LoopServices, key: u64, bytes: &Bytes) -> Result {
+    if state.has_backlog() {
+        state.write_latest_encoded(services, key, bytes.clone())
+    } else {
+        state.write_encoded(bytes)
+    }
+}
+
+/// Encodes a message for this channel only.
+fn push_alone<L: Links>(
+    links: &mut L,
+    state: &mut ChannelState,
+    services: &mut LoopServices,
+    message: L::Write,
+    latest: Option<u64>,
+) -> Result {
+    match latest {
+        None => links.push(state, services, message),
+        Some(key) => links.push_latest(state, services, key, message),
     }
 }
 

@@ -5,8 +5,10 @@ use super::support::{
 };
 use crate::{
     buffer::OutboundBuffer,
+    channel::Pipeline,
     http::Headers,
     pipeline::Codec,
+    testing::EmbeddedChannel,
     websocket::{
         compression::Compression,
         deflate::{Deflate, Negotiated},
@@ -212,6 +214,30 @@ fn connections_without_context_takeover_own_no_memory_for_compression() {
     let (mut server, _) = pair(&takeover, &takeover, 1000);
     encode(&mut server, Message::text("x".repeat(500)));
     assert!(server.compression().has_contexts());
+}
+
+/// A compressed message stays if later messages refer to it.
+#[test]
+fn a_waiting_message_is_replaced_unless_it_is_part_of_a_context() {
+    for (takeover, expected) in [(true, "0 1 2 3 4 5"), (false, "0 5")] {
+        let deflate = small().context_takeover(takeover);
+        let (server, mut client) = pair(&deflate, &deflate, 100_000);
+        let pipeline = Pipeline::codec(server).on_read(|_, _: Message| Ok(()));
+        let mut channel: EmbeddedChannel<Message> = EmbeddedChannel::new(pipeline);
+        channel.set_outbound_room(Some(0));
+        for n in 0..6 {
+            let text = format!("{n} the same words again and again");
+            channel.channel().write_latest(1, Message::text(text)).unwrap();
+            channel.run_pending();
+        }
+        channel.set_outbound_room(None);
+        let mut sent = channel.read_outbound();
+        let mut numbers = Vec::new();
+        while let Some(Message::Text(text)) = client.decode(&mut sent).unwrap() {
+            numbers.push(text.split_once(' ').unwrap().0.to_owned());
+        }
+        assert_eq!(numbers.join(" "), expected);
+    }
 }
 
 #[test]

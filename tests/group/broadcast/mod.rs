@@ -2,6 +2,7 @@
 
 mod encoding;
 mod fairness;
+mod latest;
 mod membership;
 mod no_room;
 mod turns;
@@ -97,6 +98,18 @@ fn broadcast(
     members: &mut [EmbeddedChannel<Bytes>],
 ) -> BroadcastReport {
     let broadcast = room.broadcast(message.into()).unwrap();
+    run(members);
+    done(broadcast.report()).unwrap()
+}
+
+/// Broadcasts with a key, runs the members, and returns the report.
+fn broadcast_latest(
+    room: &Room,
+    key: u64,
+    message: String,
+    members: &mut [EmbeddedChannel<Bytes>],
+) -> BroadcastReport {
+    let broadcast = room.broadcast_latest(key, message.into()).unwrap();
     run(members);
     done(broadcast.report()).unwrap()
 }

@@ -82,8 +82,13 @@ fn write(
     let producer = actor.number as u8;
     let number = end.output.next(producer);
     let message = Frame { link: end.link as u32, producer, kind: Kind::Data, number }.encode(burst.size);
+    // A key of its own, so that no message is replaced.
+    let key = (number % 2 == 1).then_some(u64::from(producer) << 32 | u64::from(number));
     if burst.tracked {
-        let confirmed = channel.write_tracked(message)?;
+        let confirmed = match key {
+            None => channel.write_tracked(message)?,
+            Some(key) => channel.write_tracked_latest(key, message)?,
+        };
         end.output.accepted(producer);
         let (token, stream) = (actor.world.tokens.token(token::Kind::Tracked), end.output.clone());
         confirmed.on_complete(move |result| {
@@ -93,7 +98,10 @@ fn write(
             }
         });
     } else {
-        channel.write(message)?;
+        match key {
+            None => channel.write(message)?,
+            Some(key) => channel.write_latest(key, message)?,
+        }
         end.output.accepted(producer);
     }
     Ok(())

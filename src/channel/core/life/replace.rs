@@ -126,6 +126,7 @@ impl ChannelCore {
         const WORK: Pending = Pending::TASK_REFUSED.with(Pending::ARM_WATCH).with(Pending::UNDECODED);
         const MEMORIES: Memory = Memory::STUCK.with(Memory::SERVED).with(Memory::LIMITED);
         services.replaced += 1;
+        self.state.outbound.keep_waiting();
         self.state.timing.cancel_tasks(services, &Error::PipelineReplaced);
         self.state.end_watch(services);
         self.state.status.unset(WORK);

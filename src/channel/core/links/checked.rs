@@ -112,6 +112,16 @@ impl ErasedPipeline for Checked {
         self.within("a write", |pipeline| pipeline.write(state, services, message))
     }
 
+    fn write_latest(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        key: u64,
+        message: Box<dyn Any + Send>,
+    ) -> Result {
+        self.within("a write", |pipeline| pipeline.write_latest(state, services, key, message))
+    }
+
     fn write_shared(
         &mut self,
         state: &mut ChannelState,

@@ -26,6 +26,15 @@ pub(crate) trait Push<M> {
     /// Encodes a message into the channel's outbound buffer.
     fn push(&mut self, state: &mut ChannelState, services: &mut LoopServices, message: M) -> Result;
 
+    /// Encodes a message, and puts it into the place of a waiting message with this key.
+    fn push_latest(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        key: u64,
+        message: M,
+    ) -> Result;
+
     /// Returns the function that estimates the encoded size of a message.
     fn size_hint(&self) -> SizeHint;
 }

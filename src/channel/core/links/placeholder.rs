@@ -54,6 +54,16 @@ impl ErasedPipeline for Placeholder {
         Err(Error::PipelineReplaced)
     }
 
+    fn write_latest(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        _: u64,
+        message: Box<dyn Any + Send>,
+    ) -> Result {
+        self.write(state, services, message)
+    }
+
     fn write_shared(
         &mut self,
         _: &mut ChannelState,

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `queued` | a message arrives from a handle or a broadcast |
 //! | `encode` | it is encoded into the leased buffer, within its limit |
+//! | `latest` | it replaces a waiting message with the same key |
 //! | `overflow` | handling of a message that does not fit |
 //! | `sent` | filters seal bytes, and the transport accepts them |
 //! | `confirm` | the boundaries of messages, and the completions of writes |
@@ -15,6 +16,7 @@
 
 mod confirm;
 mod encode;
+mod latest;
 mod overflow;
 mod queued;
 mod sent;
@@ -191,13 +193,14 @@ impl Outbound {
 
     /// Refuses to encode the current message for several channels. Returns whether it is.
     pub(crate) fn refuse_apart(&mut self) -> bool {
-        match &mut self.lease {
-            Some(lease) if lease.apart != Apart::No => {
-                lease.apart = Apart::Refused;
-                true
-            }
-            _ => false,
-        }
+        let Some(lease) = &mut self.lease else { return false };
+        let is_shared = matches!(lease.apart, Apart::Shared | Apart::Refused);
+        lease.apart = match lease.apart {
+            Apart::Shared | Apart::Refused => Apart::Refused,
+            Apart::Alone | Apart::Stays => Apart::Stays,
+            Apart::No => Apart::No,
+        };
+        is_shared
     }
 
     /// Restores the channel's buffer. Returns the bytes of the separate one, unless that was

@@ -31,16 +31,19 @@ impl ChannelCore {
         message: Box<dyn Any + Send>,
         reserved: ReservedWeight,
         mut confirmation: Option<Confirmation>,
+        latest: Option<u64>,
     ) {
         let mut overflowed = false;
         self.call(services, |links, state, services| {
             if reserved.admitted {
                 state.outbound.admit(&state.config);
             }
-            let written = write(links, state, services, message);
+            let written = write(links, state, services, message, latest);
             let Err(error) = written else {
-                if let Some(confirmation) = confirmation.take() {
-                    state.confirm(confirmation);
+                match (confirmation.take(), latest) {
+                    (Some(confirmation), None) => state.confirm(confirmation),
+                    (Some(confirmation), Some(key)) => state.confirm_latest(key, confirmation),
+                    (None, _) => {}
                 }
                 return Ok(());
             };
@@ -134,15 +137,24 @@ fn write(
     state: &mut ChannelState,
     services: &mut LoopServices,
     message: Box<dyn Any + Send>,
+    latest: Option<u64>,
 ) -> Result {
     state.before_write();
     let before = state.outbound.pending_bytes();
-    match links.write(state, services, message) {
+    let written = match latest {
+        None => links.write(state, services, message),
+        Some(key) => links.write_latest(state, services, key, message),
+    };
+    match written {
         Ok(()) => {
             if let Some(shared) = state.shared.get() {
-                shared.producers.note_encoded(state.outbound.pending_bytes() - before);
+                // Fewer bytes are pending if the message has replaced a longer one.
+                shared.producers.note_encoded(state.outbound.pending_bytes().saturating_sub(before));
             }
-            state.after_write(services);
+            match latest {
+                None => state.after_write(services),
+                Some(key) => state.after_write_latest(services, key),
+            }
             Ok(())
         }
         Err(error) => state.write_failed(services, error),

@@ -83,6 +83,7 @@ impl ChannelState {
 
     /// Seals all pending bytes, because a filter is added that must not see them.
     pub(in crate::channel::core) fn seal_all(&mut self, services: &mut LoopServices) -> Result {
+        self.outbound.keep_waiting();
         match (self.extras.filters_mut(), &self.outbound.lease) {
             (Some(filters), Some(lease)) => filters.seal_all(&lease.buffer, &mut services.lend_to_filters()),
             _ => Ok(()),

@@ -174,6 +174,14 @@ impl ChannelState {
         }
     }
 
+    /// Records that a message has replaced another one of `old` bytes.
+    pub(crate) fn note_replaced(&mut self, old: usize) {
+        let pending = self.outbound.pending_bytes();
+        if let Some(limits) = self.limits() {
+            limits.note_replaced(old, pending);
+        }
+    }
+
     /// Records after a read that `kept` bytes do not make a message yet. `moved`: the codec
     /// consumed bytes in this read.
     #[inline]

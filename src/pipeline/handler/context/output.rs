@@ -72,6 +72,80 @@ impl<H: Handler> Context<'_, H> {
         Ok(completion)
     }
 
+    /// Writes a message in the place of a waiting one with the same key (conflation), or behind all
+    /// others if none waits.
+    ///
+    /// For state of which only the newest value counts: prices, positions, presence. A peer that
+    /// reads slowly gets fewer values, and each is the newest one at that time. `key` names the
+    /// value; keys belong to the channel, and all its writers share them.
+    ///
+    /// Without a backlog this is [`write`](Context::write). A channel has a backlog while the
+    /// socket does not accept its pending bytes, or while 16 KiB are pending. The message then
+    /// waits until a newer one with its key replaces it, or until it is sent. A replacement is sent
+    /// in the turn of the replaced message, so it may precede messages that were written before it.
+    /// The backlog holds one message per key, plus the messages that were pending when it began,
+    /// and other messages.
+    ///
+    /// Some messages stay, and the newer one waits behind them:
+    ///
+    /// - messages of which the socket has accepted a part
+    /// - messages that a filter has encoded, such as the records of TLS: at most 64 KiB
+    /// - messages of codecs and stages without an
+    ///   [`encoding_key`](crate::pipeline::Codec::encoding_key), because the peer may need them to
+    ///   decode the next ones. An example is a WebSocket that compresses with context takeover.
+    ///
+    /// Replaced messages are counted (`messages_conflated`). They are part of `messages_written`.
+    ///
+    /// ```
+    /// # use netwheel::{channel::ChannelOptions, codec::Line, prelude::*, testing::EmbeddedChannel};
+    /// # use bytes::Bytes;
+    /// # fn main() -> Result {
+    /// let pipeline = Pipeline::codec(Line::new()).on_read(|ctx, price: Bytes| {
+    ///     const PRICE: u64 = 1;
+    ///     ctx.write_latest(PRICE, price)
+    /// });
+    /// let mut channel = EmbeddedChannel::new(pipeline);
+    /// channel.set_outbound_room(Some(0)); // the peer does not read
+    /// for price in [10, 11, 12, 13] {
+    ///     channel.write_inbound(format!("{price}\n").as_bytes())?;
+    /// }
+    /// channel.set_outbound_room(None); // it reads again
+    /// assert_eq!(channel.read_outbound(), "10\n13\n");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`write`](Context::write). The waiting message is then unchanged. A message
+    /// fits if it is not longer than the waiting message.
+    pub fn write_latest(&mut self, key: u64, message: H::Write) -> Result {
+        self.state.before_write();
+        match self.links.push_latest(self.state, self.services, key, message) {
+            Ok(()) => {
+                self.state.after_write_latest(self.services, key);
+                Ok(())
+            }
+            Err(error) => self.state.write_failed(self.services, error),
+        }
+    }
+
+    /// Like [`write_latest`](Context::write_latest), but returns a completion as
+    /// [`write_tracked`](Context::write_tracked) does. It fails with
+    /// [`Conflated`](crate::Error::Conflated) if a newer message replaces this one.
+    ///
+    /// The completion of a replacement takes the turn of the replaced message.
+    ///
+    /// # Errors
+    /// The errors of [`write_tracked`](Context::write_tracked).
+    pub fn write_tracked_latest(&mut self, key: u64, message: H::Write) -> Result<Completion> {
+        self.state.outbound.may_confirm()?;
+        self.write_latest(key, message)?;
+        let (confirmation, completion) = Confirmation::new(self.state.id().event_loop);
+        self.state.note_unanswered();
+        self.state.confirm_latest(key, confirmation);
+        Ok(completion)
+    }
+
     /// Sends the written messages as soon as this callback returns.
     ///
     /// Without a flush they are sent when the bytes of the current read have been delivered, or at

@@ -160,11 +160,20 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> ErasedPipeline for 
     ) -> Result {
         match message.downcast::<H::Write>() {
             Ok(message) => self.links.push(state, services, *message),
-            // The handle belongs to an earlier pipeline.
-            Err(message) => {
-                drop_guarded(message);
-                Err(Error::PipelineReplaced)
-            }
+            Err(message) => refuse(message),
+        }
+    }
+
+    fn write_latest(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        key: u64,
+        message: Box<dyn Any + Send>,
+    ) -> Result {
+        match message.downcast::<H::Write>() {
+            Ok(message) => self.links.push_latest(state, services, key, *message),
+            Err(message) => refuse(message),
         }
     }
 
@@ -230,4 +239,10 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> ErasedPipeline for 
             size_hint: self.links.size_hint(),
         }
     }
+}
+
+/// Drops a message of a handle that belongs to an earlier pipeline.
+fn refuse(message: Box<dyn Any + Send>) -> Result {
+    drop_guarded(message);
+    Err(Error::PipelineReplaced)
 }

@@ -2,15 +2,18 @@
 //!
 //! Part of the leased buffer, so a channel without pending bytes has none. Messages are entered
 //! only where they matter: all of them in a channel that drops its oldest messages, and otherwise
-//! those from a write with a confirmation until that is sent.
+//! those from a write with a confirmation until that is sent, and replaceable messages.
 //!
-//! Invariants: each confirmation completes once, in the order of the writes. A channel that closes
-//! fails the remaining ones with the cause. A message is never dropped after its first byte was
-//! sent. Callbacks of confirmations run within the flush. They reach the channel only through a
-//! handle, so their requests take effect later. Runs on the channel's loop. Owns the confirmations,
-//! not the bytes.
+//! Invariants: each confirmation completes once, in the order of the messages. A channel that
+//! closes fails the remaining ones with the cause. A message is neither dropped nor replaced after
+//! its first byte was sent. Callbacks of confirmations run within the flush. They reach the channel
+//! only through a handle, so their requests take effect later. Runs on the channel's loop. Owns the
+//! confirmations, not the bytes.
+
+mod latest_index;
 
 use crate::{channel::confirmation::Confirmation, error::Error};
+use latest_index::LatestIndex;
 use std::collections::VecDeque;
 
 /// The number of messages whose memory is kept for the next ones.
@@ -27,6 +30,16 @@ pub(crate) struct PendingWrites {
     unanswered: usize,
     /// The error that closes the channel, if there is one.
     error: Option<Error>,
+    /// The messages that newer ones replace. `None` if there were none.
+    latest: Option<Box<LatestIndex>>,
+}
+
+/// A waiting message that a newer one may replace.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::channel) struct Replaceable {
+    position: usize,
+    /// The number of its chunk in the outbound buffer.
+    pub(in crate::channel) chunk: usize,
 }
 
 struct Message {
@@ -57,9 +70,15 @@ impl PendingWrites {
 
     /// Adds a confirmation that completes once all of the `pending` bytes are taken.
     pub(in crate::channel) fn confirm(&mut self, pending: usize, confirmation: Confirmation) {
-        // The message may have an entry already.
+        // The message may have an entry already, unless it is empty and the last one is another.
+        let is_replaceable = self.latest.as_ref().is_some_and(|latest| latest.ends_at(self.messages.len()));
         match self.messages.back_mut() {
-            Some(last) if self.waiting == pending && last.len > 0 && last.confirmation.is_none() => {
+            Some(last)
+                if self.waiting == pending
+                    && last.len > 0
+                    && last.confirmation.is_none()
+                    && !is_replaceable =>
+            {
                 last.confirmation = Some(confirmation);
                 self.unanswered += 1;
             }
@@ -88,10 +107,17 @@ impl PendingWrites {
             }
         }
         self.waiting = 0;
-        self.messages.shrink_to(KEPT);
+        self.forget_all();
     }
 
-    /// Returns its memory in bytes beyond its own size, used or not.
+    /// Frees memory when no message is left.
+    fn forget_all(&mut self) {
+        self.messages.shrink_to(KEPT);
+        self.latest = None;
+    }
+
+    /// Returns its memory in bytes beyond its own size, used or not, while no message is entered.
+    /// The index of replaceable messages is freed with the last message.
     pub(in crate::channel) fn memory(&self) -> usize {
         self.messages.capacity() * size_of::<Message>()
     }
@@ -111,23 +137,27 @@ impl PendingWrites {
     }
 
     /// Removes `n` bytes that the kernel has taken. Returns the number of completed confirmations.
-    pub(in crate::channel) fn consume(&mut self, mut n: usize) -> usize {
-        let before = self.unanswered;
+    pub(in crate::channel) fn consume(&mut self, n: usize) -> usize {
+        let (unanswered, mut rest, mut messages) = (self.unanswered, n, 0);
         while let Some(first) = self.messages.front() {
             let left = first.len - self.taken;
-            if n < left {
-                self.taken += n;
-                self.waiting -= n;
-                return before - self.unanswered;
+            if rest < left {
+                self.taken += rest;
+                self.waiting -= rest;
+                if let Some(latest) = &mut self.latest {
+                    latest.note_taken(messages, n);
+                }
+                return unanswered - self.unanswered;
             }
-            n -= left;
+            rest -= left;
             self.waiting -= left;
+            messages += 1;
             if let Some(confirmation) = self.pop().and_then(|message| message.confirmation) {
                 confirmation.complete(Ok(()));
             }
         }
-        self.messages.shrink_to(KEPT);
-        before - self.unanswered
+        self.forget_all();
+        unanswered - self.unanswered
     }
 
     /// Returns the number of confirmations.
@@ -176,7 +206,79 @@ impl PendingWrites {
             confirmation.complete(Err(why()));
         }
         self.unanswered -= answered;
+        if let Some(latest) = &mut self.latest {
+            latest.note_gone(messages, first);
+        }
         Dropped { keep, messages, bytes, answered }
+    }
+
+    // ---- messages that newer ones replace ----
+
+    /// Returns whether a message waits that a newer one would replace.
+    pub(in crate::channel) fn has_latest(&self) -> bool {
+        self.latest.as_ref().is_some_and(|latest| !latest.is_empty())
+    }
+
+    /// Finds the newest message with this key, unless it is partly sent or sealed.
+    pub(in crate::channel) fn find_latest(&mut self, key: u64, sealed: usize) -> Option<Replaceable> {
+        let latest = self.latest.as_mut()?;
+        let (position, chunk) = latest.find(key)?;
+        let (messages, taken) = (&self.messages, self.taken);
+        let len = |at: usize| Some(messages.get(at)?.len - if at == 0 { taken } else { 0 });
+        let begun = latest.sealed(sealed, len).max(usize::from(taken > 0));
+        (position >= begun).then_some(Replaceable { position, chunk })
+    }
+
+    /// Enters a message behind all others, whose bytes are in this chunk.
+    pub(in crate::channel) fn push_latest(&mut self, key: u64, chunk: usize, len: usize) {
+        self.latest.get_or_insert_default().insert(key, self.messages.len(), chunk);
+        self.push(len, None);
+    }
+
+    /// Records the length of a message that has replaced another one. Returns the confirmation of
+    /// that one.
+    pub(in crate::channel) fn replace(&mut self, place: Replaceable, len: usize) -> Option<Confirmation> {
+        let message = self.messages.get_mut(place.position)?;
+        self.waiting = self.waiting - message.len + len;
+        message.len = len;
+        let replaced = message.confirmation.take();
+        self.unanswered -= usize::from(replaced.is_some());
+        replaced
+    }
+
+    /// Adds a confirmation to the newest message with this key. Returns the confirmation if there
+    /// is none, because the message was not entered.
+    pub(in crate::channel) fn confirm_latest(
+        &mut self,
+        key: u64,
+        confirmation: Confirmation,
+    ) -> Option<Confirmation> {
+        let found = self.latest.as_ref().and_then(|latest| latest.find(key));
+        match found.and_then(|(position, _)| self.messages.get_mut(position)) {
+            Some(message) => {
+                message.confirmation = Some(confirmation);
+                self.unanswered += 1;
+                None
+            }
+            None => Some(confirmation),
+        }
+    }
+
+    /// Returns whether a message with this key waits that a newer one would replace.
+    pub(in crate::channel) fn holds_latest(&self, key: u64) -> bool {
+        self.latest.as_ref().is_some_and(|latest| latest.find(key).is_some())
+    }
+
+    /// Makes the message with this key stay, because a newer one was put behind it.
+    pub(in crate::channel) fn keep_latest(&mut self, key: u64) {
+        if let Some(latest) = &mut self.latest {
+            latest.remove(key);
+        }
+    }
+
+    /// Makes all messages stay, because the next ones are encoded in another way.
+    pub(in crate::channel) fn keep_all(&mut self) {
+        self.latest = None;
     }
 }
 
