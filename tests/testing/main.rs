@@ -5,6 +5,8 @@ mod support;
 
 mod embedded;
 mod embedded_loop;
+#[cfg(all(feature = "simulation", feature = "websocket"))]
+mod max_age;
 #[cfg(feature = "simulation")]
 mod programs;
 #[cfg(all(unix, feature = "simulation"))]
