@@ -246,13 +246,17 @@ impl Handler for Client {
                     self.leaving.answered();
                 }
             }
-            Reply::Bye { reason } => {
+            Reply::Bye { reason, retry_after_ms } => {
+                if let Some(millis) = retry_after_ms {
+                    ctx.reconnect_after(Duration::from_millis(millis));
+                }
                 let why = match reason {
                     Reason::Idle => "the connection was idle",
                     Reason::Shutdown => "it is shutting down",
                     Reason::ProtocolError => "it received an invalid request",
                     Reason::SlowConsumer => "we read too slowly",
                     Reason::TooSlow => "we sent too slowly",
+                    Reason::MaxAge => "it has reached its maximum age",
                 };
                 self.why = Some(format!("the server closed the connection: {why}"));
             }

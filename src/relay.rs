@@ -28,6 +28,7 @@ use crate::{
 /// | the channel ends for any other [cause](CloseCause): a reset, a cut, a time limit, a codec error, a failed connect | [`reset`](Channel::reset) |
 /// | an idle timeout that closes a channel [by default](Handler::idle) expires | [`reset`](Channel::reset), and this channel is reset, too: a relay does not know whether a message is complete |
 /// | its loop shuts down | nothing: both channels stay open until a peer ends, or are reset at the timeout of the shutdown |
+/// | it has reached its [maximum age](crate::channel::MaxConnectionAge) | nothing: both channels stay open until a peer ends, or are reset at the end of the grace time |
 ///
 /// Memory for one direction is therefore bounded by one read and the high water mark. Enable
 /// `half_close` for both channels. Otherwise a peer that ends its stream after its request closes

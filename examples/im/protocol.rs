@@ -230,6 +230,9 @@ pub(crate) enum Reply {
     },
     Bye {
         reason: Reason,
+        /// Time in milliseconds after which the client should connect again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry_after_ms: Option<u64>,
     },
 }
 
@@ -261,4 +264,6 @@ pub(crate) enum Reason {
     SlowConsumer,
     /// The login or a line took too long.
     TooSlow,
+    /// The connection has reached its maximum age.
+    MaxAge,
 }

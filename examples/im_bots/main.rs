@@ -26,6 +26,9 @@
 //! `websocket`, `--ws` connects like a browser, to the address that the server prints for browsers,
 //! and `--wss` does so with TLS.
 //!
+//! A room has no history, so a bot that comes back would miss messages. Bots therefore do not
+//! reconnect, and the server must not have a `--max-connection-age` that is reached during the run.
+//!
 //! Progress is printed to standard error, and a table to standard output. The exit status is 0 if
 //! every message reached every member of its room once and in order, and every direct message ended
 //! once with the right outcome. The slow bots must also have been handled, and the silent bots

@@ -238,11 +238,18 @@ pub(crate) fn send(user: &str, channel: &Channel<Reply>, message: Reply) {
     let Err(refused) = channel.write(message) else { return };
     if let Error::Full { .. } = refused.error() {
         log::info!("{user}: too slow ({}), closing", refused.error());
-        let goodbye = channel.execute(|scope| scope.close_with(Reply::Bye { reason: Reason::SlowConsumer }));
+        let goodbye = channel.execute(|scope| scope.close_with(last_reply(Reason::SlowConsumer)));
         if goodbye.is_err() {
             channel.close_now();
         }
     }
+}
+
+/// Returns the last reply to a client.
+pub(crate) fn last_reply(reason: Reason) -> Reply {
+    // The server goes on, and spreads the closes itself.
+    let retry_after_ms = (reason == Reason::MaxAge).then_some(0);
+    Reply::Bye { reason, retry_after_ms }
 }
 
 impl Counters {

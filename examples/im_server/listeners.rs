@@ -18,7 +18,7 @@ use netwheel::tls::{TlsCertificate, TlsServer};
 use netwheel::{
     Completion,
     admission::Admission,
-    channel::{ChannelOptions, TimeLimits},
+    channel::{ChannelOptions, MaxConnectionAge, TimeLimits},
     http::{Aggregate, HttpServer, HttpSettings},
     net::ListenerOptions,
     pipeline::{Links, PipelineBuilder},
@@ -101,6 +101,10 @@ pub(crate) fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) 
         .listener_options(ListenerOptions::new().backlog(4096).remove_stale_socket(true))
         .admission(admission(options))
         .channel_options(channel_options(options)?);
+    let bootstrap = match options.max_connection_age {
+        Duration::ZERO => bootstrap,
+        age => bootstrap.max_connection_age(MaxConnectionAge::new(age).grace_timeout(options.close_timeout)),
+    };
     let (lines, max_line) = (connections.clone(), options.max_line);
     let chat = bootstrap.clone().pipeline(move |_peer| {
         lines.session(Pipeline::codec(Lines::new(max_line)).stage(Json::<Request, Reply>::new()))

@@ -127,6 +127,10 @@ pub(crate) struct Options {
     /// Time over which the connections are closed during shutdown; 0s closes all at once.
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) drain: Duration,
+    /// Age at which a connection is closed with a `bye`, so that its client connects again, perhaps
+    /// to another server; a tenth of it is jitter. 0s disables the limit.
+    #[arg(long, default_value = "0s", value_parser = zero_or_a_second)]
+    pub(crate) max_connection_age: Duration,
     /// Time limit for a client that is being closed to read its queued messages.
     #[arg(long, default_value = "5s", value_parser = at_least_a_millisecond)]
     pub(crate) close_timeout: Duration,
@@ -152,4 +156,10 @@ impl Options {
 fn at_least_a_millisecond(text: &str) -> std::result::Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|e| e.to_string())?;
     if time < Duration::from_millis(1) { Err("must be at least 1ms".to_owned()) } else { Ok(time) }
+}
+
+fn zero_or_a_second(text: &str) -> std::result::Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|e| e.to_string())?;
+    let is_allowed = time.is_zero() || time >= Duration::from_secs(1);
+    if is_allowed { Ok(time) } else { Err("must be 0s, or at least 1s".to_owned()) }
 }

@@ -4,14 +4,14 @@ use crate::{
     byte_budget::ByteBudget,
     direct::{self, Direct, Receipt, SenderReceipt, Unacked, UnderWay},
     directory,
-    hub::{Hub, Profile},
+    hub::{Hub, Profile, last_reply},
     message_id::MessageId,
     name,
     pace::{Cost, Pace, Rates},
     protocol::{Code, Reason, Reply, Request, VERSION},
     room::{Room, deliveries},
 };
-use netwheel::{error::PeerError, prelude::*, time::Delay};
+use netwheel::{channel::ShutdownCause, error::PeerError, prelude::*, time::Delay};
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -141,7 +141,7 @@ impl Handler for Session {
                 log::info!("{}: too slow ({error:#}), closing", self.describe(ctx));
                 // Other clients no longer need to slow down for this one.
                 self.set_congested(false);
-                ctx.close_with(Reply::Bye { reason: Reason::SlowConsumer })
+                ctx.close_with(last_reply(Reason::SlowConsumer))
             }
             error => {
                 log::debug!("{}: {error:#}, closing", self.describe(ctx));
@@ -152,7 +152,8 @@ impl Handler for Session {
     }
 
     fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        bye(ctx, Reason::Shutdown)
+        let is_aged = ctx.shutdown_cause() == Some(ShutdownCause::MaxAge);
+        bye(ctx, if is_aged { Reason::MaxAge } else { Reason::Shutdown })
     }
 
     /// Always called last, also after a panic in a callback.
@@ -517,7 +518,7 @@ fn error_reply(code: Code, message: String) -> Reply {
 }
 
 fn bye(ctx: &mut Context<'_, Session>, reason: Reason) -> Result {
-    ctx.write(Reply::Bye { reason })?;
+    ctx.write(last_reply(reason))?;
     ctx.close();
     Ok(())
 }

@@ -9,6 +9,7 @@
 //! Invariant: an attempt is either in progress on its loop or has reported its result once. A
 //! cancelled attempt leaves no channel for the program to close. Any thread may connect and cancel.
 
+use super::dial::{ConnectOne, Race, check_attempt_delay};
 use crate::{
     channel::{
         AnyPipeline, Channel, ChannelConfig, ChannelOptions, ChannelShared, HANDSHAKE_TIMEOUT, IntoPipeline,
@@ -24,13 +25,18 @@ use crate::{
     sync::{Completer, Completion, Unwanted, cancellable},
     transport::{Address, Stream, TcpOptions, ToAddress},
 };
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 /// A builder for client connections. One bootstrap can make any number of connections.
 ///
 /// | setting | default |
 /// |---|---|
 /// | `connect_timeout` | 30 s; zero: only the system's timeout |
+/// | `connection_attempt_delay` | 250 ms, 10 ms to 2 s |
 /// | `handshake_timeout` | 10 s, at least 1 ms |
 /// | `local_address` | the system chooses |
 /// | `tcp_options`, `channel_options` | see [`TcpOptions`], [`ChannelOptions`] |
@@ -60,6 +66,7 @@ pub struct ClientBootstrap<F = ()> {
     options: TcpOptions,
     channel: ChannelOptions,
     connect_timeout: Duration,
+    attempt_delay: Duration,
     handshake_timeout: Duration,
     filters: FilterSetup,
     local_address: Option<SocketAddr>,
@@ -74,6 +81,7 @@ impl ClientBootstrap {
             options: TcpOptions::new(),
             channel: ChannelOptions::new(),
             connect_timeout: Duration::from_secs(30),
+            attempt_delay: Duration::from_millis(250),
             handshake_timeout: HANDSHAKE_TIMEOUT,
             filters: FilterSetup::default(),
             local_address: None,
@@ -95,11 +103,21 @@ impl<F> ClientBootstrap<F> {
         self
     }
 
-    /// Sets the timeout of a connection attempt, until the transport is connected. The default is
-    /// 30 s. Filters have a time of their own, see
+    /// Sets the timeout of a connection attempt to one address, until the transport is connected.
+    /// The default is 30 s. Filters have a time of their own, see
     /// [`handshake_timeout`](ClientBootstrap::handshake_timeout).
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets the time after which the next address is tried if a target has several addresses. The
+    /// default is 250 ms, the connection attempt delay of [RFC
+    /// 8305](https://www.rfc-editor.org/rfc/rfc8305) (Happy Eyeballs), whose range applies: 10 ms
+    /// to 2 s.
+    #[doc(alias = "happy_eyeballs")]
+    pub fn connection_attempt_delay(mut self, delay: Duration) -> Self {
+        self.attempt_delay = delay;
         self
     }
 
@@ -158,6 +176,7 @@ impl<F> ClientBootstrap<F> {
     /// [`Error::Setting`] if a setting is out of range.
     pub(super) fn check(&self, host: Option<Arc<str>>) -> Result<Arc<ChannelConfig>> {
         self.options.check()?;
+        check_attempt_delay(self.attempt_delay)?;
         let handshake_timeout = check_handshake_timeout(self.handshake_timeout)?;
         let linger = self.options.lingers();
         Ok(Arc::new(ChannelConfig {
@@ -182,6 +201,7 @@ impl<F> ClientBootstrap<F> {
             options: self.options,
             channel: self.channel,
             connect_timeout: self.connect_timeout,
+            attempt_delay: self.attempt_delay,
             handshake_timeout: self.handshake_timeout,
             filters: self.filters,
             local_address: self.local_address,
@@ -197,9 +217,15 @@ where
     /// Connects to `address` on the group's next loop. Completes before the handler's `active` is
     /// called.
     ///
-    /// Resolves a host name, which may block, and uses its first address. Dropping the completion,
-    /// or [`Completion::cancel`], cancels the attempt and closes the socket. If the connection is
-    /// established at the same time, its handler may receive `active`, followed by `inactive`. With
+    /// Resolves a host name, which may block. If there are several addresses, they are tried as in
+    /// RFC 8305 (Happy Eyeballs): with alternating families, and the next one when the one before
+    /// has failed or takes longer than the
+    /// [connection attempt delay](ClientBootstrap::connection_attempt_delay). The first connection
+    /// is used, and the other attempts are cancelled. At most 16 addresses are tried.
+    ///
+    /// Dropping the completion, or [`Completion::cancel`], cancels the attempt and closes the
+    /// socket. If the connection is established at the same time, its handler may receive `active`,
+    /// followed by `inactive`. With
     /// [`Completion::detach`] the handler keeps the channel.
     ///
     /// # Errors
@@ -262,11 +288,11 @@ where
         assign: impl FnOnce(&ChannelConfig) -> Result<(&'a EventLoop, Assignment)>,
     ) -> Completion<Channel<P::Message>> {
         let prepared = self.check(address.host()).and_then(|config| {
-            let peer = first_address(address)?;
+            let addresses = address.addresses()?;
             let (event_loop, assignment) = assign(&config)?;
-            Ok((config, peer, event_loop, assignment))
+            Ok((config, addresses, event_loop, assignment))
         });
-        let (config, peer, event_loop, assignment) = match prepared {
+        let (config, addresses, event_loop, assignment) = match prepared {
             Ok(prepared) => prepared,
             Err(e) => return Completion::ready(Err(e)),
         };
@@ -277,8 +303,8 @@ where
             Unwanted::Result(channel) => channel.close_now(),
         };
         let (completer, completion) = cancellable(Some(event_loop.shared.id), undo);
-        let call = Call { peer, config, attempt, done: Box::new(ConnectWaiter(completer)) };
-        self.call(event_loop, assignment, call, Connecting::submit);
+        let call = Call { config, attempt, done: Box::new(ConnectWaiter(completer)) };
+        self.call(event_loop, assignment, addresses, call, Connecting::submit);
         completion
     }
 
@@ -292,15 +318,44 @@ where
     }
 
     /// Starts an attempt, on any thread. Always reports the result to `done`, on this thread or on
-    /// the loop.
+    /// the loop. There is at least one address.
     pub(super) fn call(
         &self,
         event_loop: &EventLoop,
         assignment: Assignment,
+        mut addresses: Vec<Address>,
         call: Call,
-        submit: impl FnOnce(Connecting, &LoopShared),
+        submit: fn(Connecting, &LoopShared),
     ) {
-        let Call { peer, config, attempt, done } = call;
+        if addresses.len() == 1 {
+            return self.call_one(event_loop, assignment, addresses.swap_remove(0), call, submit);
+        }
+        let Call { config, attempt, done } = call;
+        let (me, event_loop, first) = (self.clone(), event_loop.clone(), Mutex::new(Some(assignment)));
+        let caller = event_loop.clone();
+        let connect: Box<ConnectOne> = Box::new(move |peer, attempt, done| {
+            let call = Call { config: config.clone(), attempt, done };
+            let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let load = &caller.shared.load;
+            match first.or_else(|| load.assign(config.weight)) {
+                Some(assignment) => me.call_one(&caller, assignment, peer, call, submit),
+                None => {
+                    call.done.failed(Error::Full { resource: Resource::Connections, limit: load.limit() })
+                }
+            }
+        });
+        Race::begin(event_loop, addresses, self.attempt_delay, connect, &attempt, done);
+    }
+
+    fn call_one(
+        &self,
+        event_loop: &EventLoop,
+        assignment: Assignment,
+        peer: Address,
+        call: Call,
+        submit: fn(Connecting, &LoopShared),
+    ) {
+        let Call { config, attempt, done } = call;
         let stream = match Stream::connect(&peer, self.local_address, &self.options) {
             Ok(stream) => stream,
             // Stop counting the connection before reporting the failure.
@@ -324,14 +379,13 @@ where
 
 /// One connection attempt.
 pub(super) struct Call {
-    pub(super) peer: Address,
     pub(super) config: Arc<ChannelConfig>,
     pub(super) attempt: Attempt,
     pub(super) done: Box<dyn ConnectCallback>,
 }
 
-/// Opens a connection to an address.
-pub(super) type ConnectTo = dyn Fn(Address, Attempt, Box<dyn ConnectCallback>) + Send + Sync;
+/// Opens a connection to one of several addresses.
+pub(super) type ConnectTo = dyn Fn(Vec<Address>, Attempt, Box<dyn ConnectCallback>) + Send + Sync;
 
 /// Returns a function that opens connections, each on the next loop of the bootstrap's group.
 pub(super) fn connector<F, P>(
@@ -342,23 +396,15 @@ where
     F: Fn(&Peer) -> P + Send + Sync + 'static,
     P: IntoPipeline,
 {
-    Box::new(move |peer, attempt, done| {
-        let call = Call { peer, config: config.clone(), attempt, done };
+    Box::new(move |addresses, attempt, done| {
+        let call = Call { config: config.clone(), attempt, done };
         match bootstrap.assign(&config) {
             Ok((event_loop, assignment)) => {
-                bootstrap.call(event_loop, assignment, call, Connecting::submit);
+                bootstrap.call(event_loop, assignment, addresses, call, Connecting::submit);
             }
             Err(e) => call.done.failed(e),
         }
     })
-}
-
-/// Resolves a name, which may block. Returns its first address.
-///
-/// # Errors
-/// [`Error::Io`] if the name has no address.
-pub(super) fn first_address(address: impl ToAddress) -> Result<Address> {
-    Ok(address.addresses()?.swap_remove(0))
 }
 
 /// The completer of the caller that requested the connection.

@@ -2,6 +2,7 @@
 
 mod client;
 mod datagram;
+mod dial;
 mod pool;
 mod proxy;
 mod reconnect;

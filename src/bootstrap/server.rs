@@ -4,7 +4,7 @@ use super::server_handle::Server;
 use crate::{
     admission::{Admission, Gate},
     channel::{
-        AnyPipeline, ChannelConfig, ChannelOptions, HANDSHAKE_TIMEOUT, IntoPipeline, Peer,
+        AnyPipeline, ChannelConfig, ChannelOptions, HANDSHAKE_TIMEOUT, IntoPipeline, MaxConnectionAge, Peer,
         check_handshake_timeout, filter::Filter,
     },
     error::{Error, Result},
@@ -25,6 +25,7 @@ use std::{fmt, sync::Arc, time::Duration};
 /// | `listener_per_loop` | off: one listener; the group's chooser assigns connections | |
 /// | `accepts_per_turn` | 64 connections | 1 or more |
 /// | `handshake_timeout` | 10 s | 1 ms or more |
+/// | `max_connection_age` | no limit | see [`MaxConnectionAge`] |
 /// | `admission` | all connections, see [`Admission`] | |
 /// | `accepting` | on | |
 /// | `listener_options` | see [`ListenerOptions`] | |
@@ -71,6 +72,7 @@ struct ServerSettings {
     accepting: bool,
     filters: FilterSetup,
     handshake_timeout: Duration,
+    max_connection_age: Option<MaxConnectionAge>,
 }
 
 impl ServerBootstrap {
@@ -89,6 +91,7 @@ impl ServerBootstrap {
             accepting: true,
             filters: FilterSetup::default(),
             handshake_timeout: HANDSHAKE_TIMEOUT,
+            max_connection_age: None,
         };
         ServerBootstrap { settings, factory: () }
     }
@@ -257,6 +260,49 @@ impl<F> ServerBootstrap<F> {
         self
     }
 
+    /// Sets the age at which a connection is drained, so that its client connects anew. Unlimited
+    /// by default. [`MaxConnectionAge`] describes the order of events and how ages are spread.
+    ///
+    /// ```
+    /// use netwheel::{channel::{MaxConnectionAge, ShutdownCause}, codec::Line, prelude::*};
+    /// use bytes::Bytes;
+    /// use std::time::Duration;
+    ///
+    /// struct Session;
+    ///
+    /// impl Handler for Session {
+    ///     type Read = Bytes;
+    ///     type Write = Bytes;
+    ///
+    ///     fn read(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> Result {
+    ///         ctx.write(line)
+    ///     }
+    ///
+    ///     fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+    ///         if ctx.shutdown_cause() == Some(ShutdownCause::MaxAge) {
+    ///             ctx.write("bye, connect again".into())?;
+    ///         }
+    ///         ctx.close();
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result {
+    /// let group = EventLoopGroup::builder().threads(1).build()?;
+    /// let server = ServerBootstrap::new(&group)
+    ///     .max_connection_age(MaxConnectionAge::new(Duration::from_secs(3600)))
+    ///     .pipeline(|_peer| Pipeline::codec(Line::new()).handler(Session))
+    ///     .bind("127.0.0.1:0")?;
+    /// # server.close().wait()
+    /// # }
+    /// ```
+    #[doc(alias = "MAX_CONNECTION_AGE")]
+    #[doc(alias = "maxConnectionAge")]
+    pub fn max_connection_age(mut self, age: MaxConnectionAge) -> Self {
+        self.settings.max_connection_age = Some(age);
+        self
+    }
+
     /// Sets the factory of pipelines. It is called once for each connection, on that connection's
     /// loop, after its filters are established. An error or a panic in it closes that connection
     /// only.
@@ -393,6 +439,7 @@ where
             return Err(Error::setting("accepts_per_turn", 0, "1 connection or more"));
         }
         let handshake_timeout = check_handshake_timeout(self.settings.handshake_timeout)?;
+        let max_age = self.settings.max_connection_age.map(|age| age.check()).transpose()?;
         let gate = Arc::new(Gate::new(admission.clone()));
         let factory = self.factory;
         let setup = Arc::new(ChildSetup {
@@ -400,6 +447,7 @@ where
             config: Arc::new(ChannelConfig {
                 linger: child.lingers(),
                 handshake_timeout,
+                max_age,
                 ..channel.build()?
             }),
             options: child.clone(),

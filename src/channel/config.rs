@@ -3,6 +3,7 @@
 //! Invariant: every value of a [`ChannelConfig`] is within its range. One value is shared by all
 //! channels of a server or of a client's target.
 
+use super::max_connection_age::AgeLimit;
 use crate::{
     buffer::{RECEIVE_SIZE, WaterMark},
     clock::nanos,
@@ -100,6 +101,7 @@ impl ChannelOptions {
             handshake_timeout: nanos(HANDSHAKE_TIMEOUT),
             host: None,
             outgoing: false,
+            max_age: None,
         })
     }
 }
@@ -150,6 +152,8 @@ pub(crate) struct ChannelConfig {
     /// Whether this side opens the connection. A shutdown ends such channels after the accepted
     /// channels.
     pub(crate) outgoing: bool,
+    /// The maximum age, if the channel has one. Set by the bootstrap of a server.
+    pub(crate) max_age: Option<AgeLimit>,
 }
 
 /// The default time in which the filters of a channel must be established.

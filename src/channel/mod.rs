@@ -23,6 +23,7 @@ pub(crate) mod filter;
 pub(crate) mod group;
 pub(crate) mod handle;
 mod input_guard;
+mod max_connection_age;
 pub(crate) mod peer;
 mod pending_writes;
 pub(crate) mod shaping;
@@ -54,6 +55,8 @@ pub(crate) use handle::{
     ChannelShared, Delivery, LatestMessage, Mail, MailSender, PipelineTypes, Recipient, SizeHint, TaskPermit,
 };
 pub use input_guard::InputGuard;
+pub(crate) use max_connection_age::AgeLimit;
+pub use max_connection_age::{MaxConnectionAge, ShutdownCause};
 pub(crate) use peer::Peer;
 pub(crate) use shaping::TrafficShaping;
 pub(crate) use shared_message::{Encoding, EncodingMemo, SharedMessage};

@@ -30,13 +30,14 @@
 //! | `turn/` | the phases of a turn, which call sources, run tasks and timers, and shut down |
 //! | `sources/` | the slots of everything that the poll watches; a channel in its slot |
 //! | `accept/`, `lingering_source`, `event_source/` | kinds of sources besides channels |
-//! | `tasks/`, `broadcast/`, `shutdown/` | scheduled tasks, waiting broadcasts, shutdown |
+//! | `tasks/`, `broadcast/`, `shutdown/`, `ages` | scheduled tasks, waiting broadcasts, shutdown, the maximum age of channels |
 //! | `shared`, `mail` | state and messages that threads share |
 //! | `io`, `source`, `source_inbox` | the interface between a loop and its sources, commands to sources |
 //! | `closing/`, `connection`, `establish/` | sockets of closed channels, connections before they are channels, channels whose filters are established |
 //! | `poll/`, `budget/`, `load`, `watchdog/` | poll and sleep, time budgets, measurements |
 
 mod accept;
+mod ages;
 mod broadcast;
 mod budget;
 mod channel_loop;

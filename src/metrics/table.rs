@@ -147,6 +147,12 @@ metrics! {
     /// Channels that ended for another cause than [`Clean`](crate::channel::CloseCause::Clean), or
     /// with unsent bytes.
     closes_unclean: counter, help "Channels that were cut, broken, or closed with unsent bytes.";
+    /// Connections that have reached their
+    /// [maximum age](crate::ServerBootstrap::max_connection_age). Their handlers were notified.
+    connections_aged: counter, help "Connections that have reached their maximum age.";
+    /// Connections closed because they were still open when the
+    /// [grace time](crate::channel::MaxConnectionAge::grace_timeout) after their maximum age ended.
+    grace_expired: counter, help "Connections closed at the end of the grace time after their age.";
     /// Tasks of channels that were dropped because the channel closed: scheduled ones, and those
     /// that waited for an answer, such as offloaded work.
     channel_tasks_dropped: counter, tally(add), help "Tasks dropped because their channel closed.";

@@ -407,8 +407,8 @@ impl EmbeddedLoop {
             fired += 1;
             match due.value {
                 Due::Channel(token) => self.run_channel_timer(token),
-                // All sources here are channels.
-                Due::Source(_) => {}
+                // All sources here are channels, and no server has accepted them.
+                Due::Source(_) | Due::Ages => {}
                 Due::Task(task) => drop(task.run(&self.io.services.time)),
             }
         }

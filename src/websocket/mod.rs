@@ -8,6 +8,7 @@
 //! With the feature `deflate`, messages can be compressed (permessage-deflate, RFC 7692).
 
 mod accepted;
+mod close_hint;
 #[cfg(not(feature = "deflate"))]
 #[path = "uncompressed.rs"]
 mod compression;

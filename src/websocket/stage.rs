@@ -5,6 +5,7 @@
 //! close handshake has begun closes at the latest after `close_timeout`.
 
 use super::{
+    close_hint::close_hint,
     error::WebSocketError,
     message::{CloseCode, CloseFrame, Message},
     role::Role,
@@ -46,8 +47,13 @@ use std::{sync::Arc, time::Duration};
 /// TCP connection; a client waits for that, for the same time at most.
 ///
 /// Closing the channel directly ([`Context::close`](crate::Context::close)) sends no Close frame.
-/// The peer then reports code 1006. When the loop shuts down, the stage sends code 1001; see
+/// The peer then reports code 1006. When the loop shuts down, or the connection has reached its
+/// [maximum age](crate::channel::MaxConnectionAge), the stage sends code 1001; see
 /// [`close_at_shutdown`](super::WebSocketSettings::close_at_shutdown).
+///
+/// A [reconnecting client](crate::ClientBootstrap::reconnect) obeys the codes 1012 (service
+/// restart) and 1013 (try again later): it waits for the time that the reason states ("retry after
+/// 12 s"), or for a random time from 5 to 30 s.
 #[derive(Debug)]
 pub struct WebSocketStage {
     settings: Arc<WebSocketSettings>,
@@ -102,6 +108,11 @@ impl WebSocketStage {
 
     /// Handles the peer's Close frame.
     fn close_received(&mut self, ctx: &mut StageContext<'_, Self>, frame: Option<&CloseFrame>) -> Result {
+        if self.role == Role::Client
+            && let Some(hint) = frame.and_then(|frame| close_hint(frame, |most| ctx.jitter(most)))
+        {
+            ctx.reconnect_after(hint);
+        }
         let before = self.phase;
         let mut echoed = Ok(());
         if before == Phase::Open {

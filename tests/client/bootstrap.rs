@@ -1,6 +1,8 @@
 //! Bootstraps: settings that are copied and validated, the loops that run factories, listening and
 //! closing.
 
+#[cfg(target_os = "linux")]
+use crate::support::nobody::{BlackHole, Nobody};
 use crate::support::{
     journal::Log,
     loops::{end, one_loop},
@@ -12,7 +14,7 @@ use bytes::Bytes;
 use netwheel::{
     Error, Peer, Pipeline,
     buffer::WaterMark,
-    channel::ChannelOptions,
+    channel::{ChannelOptions, MaxConnectionAge},
     codec::{Line, RawBytes},
     net::{ListenerOptions, TcpOptions},
     prelude::*,
@@ -101,6 +103,43 @@ fn c_67_socket_settings_out_of_range_are_refused_when_built() {
     }
     assert_refused(WaterMark::new(0, 1), "water_mark.low", "0", "1 byte or more");
     assert_refused(WaterMark::new(3, 2), "water_mark.low", "3", "at most water_mark.high");
+    end(&group);
+}
+
+#[test]
+fn ages_and_attempt_delays_out_of_range_are_refused_when_used() {
+    let group = one_loop();
+    for (age, setting, value, allowed) in [
+        (MaxConnectionAge::new(SECOND / 2), "max_connection_age", "500ms", "1 s or more"),
+        (MaxConnectionAge::new(SECOND).jitter(SECOND), "jitter", "1s", "less than the age"),
+    ] {
+        let server = ServerBootstrap::new(&group).max_connection_age(age).pipeline(lines);
+        assert_refused(server.bind("127.0.0.1:0"), setting, value, allowed);
+    }
+    for (delay, value) in [(SECOND / 200, "5ms"), (3 * SECOND, "3s")] {
+        let client = ClientBootstrap::new(&group).connection_attempt_delay(delay).pipeline(lines);
+        let connecting = client.connect("127.0.0.1:1");
+        assert_refused(done(connecting), "connection_attempt_delay", value, "10 ms to 2 s");
+    }
+    end(&group);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_black_hole_and_a_refusal_are_followed_by_the_address_that_accepts() {
+    let group = one_loop();
+    let (black, nobody) = (BlackHole::open(), Nobody::new());
+    let server = ServerBootstrap::new(&group).pipeline(lines).bind("127.0.0.1:0").unwrap();
+    let client = ClientBootstrap::new(&group).connection_attempt_delay(SECOND / 50).pipeline(lines);
+    let addresses = [black.address, nobody.address, server.local_address()];
+    for _ in 0..3 {
+        let channel = done(client.connect(&addresses[..])).unwrap();
+        assert_eq!(channel.peer_address(), Some(server.local_address()));
+        channel.close();
+        done(channel.closed()).unwrap();
+    }
+    let error = done(client.connect(&addresses[1..2])).unwrap_err();
+    assert_eq!(error.io_kind(), Some(ErrorKind::ConnectionRefused));
     end(&group);
 }
 

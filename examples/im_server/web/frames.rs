@@ -39,7 +39,7 @@ impl Stage for ChatFrames {
             .map_err(|error| EncodeError::Unencodable(error.to_string().into()))?;
         ctx.write(Message::text(text))?;
         match reply {
-            Reply::Bye { reason } => ctx.write(Message::close(close_code(reason), "")),
+            Reply::Bye { reason, .. } => ctx.write(Message::close(close_code(reason), "")),
             _ => Ok(()),
         }
     }
@@ -52,7 +52,7 @@ impl Stage for ChatFrames {
 
 fn close_code(reason: Reason) -> CloseCode {
     match reason {
-        Reason::Shutdown => CloseCode::GOING_AWAY,
+        Reason::Shutdown | Reason::MaxAge => CloseCode::GOING_AWAY,
         Reason::ProtocolError => CloseCode::POLICY_VIOLATION,
         _ => CloseCode::NORMAL,
     }

@@ -5,8 +5,7 @@
 //! use an agent.
 
 use super::{
-    AcquireTimeout, PoolOrder,
-    dialer::Dialer,
+    AcquireTimeout, LOOKUP_TTL, PoolOrder,
     request::PoolRequest,
     request_settings::{PoolInUse, RequestSource},
     service::{PoolHooks, PoolService, PoolSettings},
@@ -14,7 +13,10 @@ use super::{
 #[cfg(feature = "tls")]
 use crate::tls::TlsClient;
 use crate::{
-    bootstrap::client::{ClientBootstrap, connector},
+    bootstrap::{
+        client::{ClientBootstrap, connector},
+        dial::{Dialer, Target},
+    },
     error::{EncodeError, Error, Resource, Result},
     group::EventLoopGroup,
     http::{AbsoluteTarget, Call, HttpClient, Request, is_host},
@@ -131,7 +133,7 @@ impl HttpAgent {
             max_hosts: 256,
             connections_per_host: 8,
             max_waiters: 1024,
-            lookup_ttl: Duration::from_secs(30),
+            lookup_ttl: LOOKUP_TTL,
         }
     }
 
@@ -351,15 +353,8 @@ impl HttpAgentBuilder {
         let name = host.parse::<IpAddr>().is_err().then(|| host.clone());
         let bootstrap = bootstrap.pipeline(move |_peer| http.calls(max_body));
         let config = bootstrap.check(name)?;
-        let dialer = Arc::new(Dialer {
-            clock: group.next().clone(),
-            group: group.clone(),
-            host,
-            port: origin.port,
-            lookup_ttl: self.lookup_ttl,
-            lookup: Mutex::default(),
-            connect: connector(bootstrap, config),
-        });
+        let target = Target::later(host, origin.port);
+        let dialer = Dialer::new(&group, target, self.lookup_ttl, connector(bootstrap, config));
         let settings = PoolSettings {
             size: self.connections_per_host,
             max_waiters: self.max_waiters,

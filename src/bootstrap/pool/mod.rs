@@ -15,8 +15,6 @@
 mod agent;
 #[cfg(feature = "http")]
 mod call;
-#[cfg(feature = "http")]
-mod dialer;
 mod pool_state;
 mod pooled;
 #[cfg(feature = "http")]
@@ -32,7 +30,10 @@ pub use pooled::PooledChannel;
 pub use request::PoolRequest;
 
 use crate::{
-    bootstrap::client::{ClientBootstrap, connector, first_address},
+    bootstrap::{
+        client::{ClientBootstrap, connector},
+        dial::{Dialer, Target},
+    },
     channel::{Channel, IntoPipeline, Peer},
     error::{Error, Result},
     sync::Completion,
@@ -65,6 +66,9 @@ pub enum AcquireTimeout {
     Open,
 }
 
+/// How long the addresses of a name are used by default.
+const LOOKUP_TTL: Duration = Duration::from_secs(30);
+
 /// A builder for a [`ChannelPool`], created by [`ClientBootstrap::pool`].
 ///
 /// | setting | default | range |
@@ -74,6 +78,7 @@ pub enum AcquireTimeout {
 /// | `acquire_timeout` | 10 s | 0 or more |
 /// | `on_timeout` | [`AcquireTimeout::Fail`] | |
 /// | `order` | [`PoolOrder::Lifo`] | |
+/// | `lookup_ttl` | 30 s | 0 or more |
 /// | `health_check` | the channel is open | |
 /// | `on_acquire` | no hook | |
 #[must_use]
@@ -84,6 +89,7 @@ pub struct ChannelPoolBuilder<F, M> {
     timeout: Duration,
     on_timeout: AcquireTimeout,
     order: PoolOrder,
+    lookup_ttl: Duration,
     hooks: PoolHooks<M>,
 }
 
@@ -126,6 +132,7 @@ where
             timeout: Duration::from_secs(10),
             on_timeout: AcquireTimeout::Fail,
             order: PoolOrder::Lifo,
+            lookup_ttl: LOOKUP_TTL,
             hooks: PoolHooks::default(),
         }
     }
@@ -169,6 +176,14 @@ where
         self
     }
 
+    /// Sets how long the addresses of a host name are used. The default is 30 s. The name is also
+    /// looked up again when none of its addresses could be connected to. Lookups run on the group's
+    /// [workers](crate::EventLoopGroup::workers). If one fails, the known addresses are used.
+    pub fn lookup_ttl(mut self, time: Duration) -> Self {
+        self.lookup_ttl = time;
+        self
+    }
+
     /// Sets a function that returns whether a used channel may be handed out again. If it returns
     /// `false` or panics, the channel is closed and another one is used. It must not block. It is
     /// not called for closed channels.
@@ -192,7 +207,9 @@ where
 
     /// Builds the pool. Does not open a connection yet.
     ///
-    /// Resolves a host name once, which may block, and uses its first address.
+    /// Resolves a host name, which may block. Later connections look it up again after
+    /// [`lookup_ttl`](ChannelPoolBuilder::lookup_ttl). Several addresses are tried as by
+    /// [`ClientBootstrap::connect`], beginning with the last connected address.
     ///
     /// # Errors
     /// [`Error::Setting`] if a setting is out of range, or [`Error::Io`] if the host name has no
@@ -202,10 +219,10 @@ where
             return Err(Error::setting("size", 0, "1 or more"));
         }
         let config = self.bootstrap.check(address.host())?;
-        let peer = first_address(address)?;
+        let target = Target::resolve(address)?;
         let group = self.bootstrap.group.clone();
-        let connect = connector(self.bootstrap, config);
-        let call = move |attempt, done| connect(peer.clone(), attempt, done);
+        let dialer = Dialer::new(&group, target, self.lookup_ttl, connector(self.bootstrap, config));
+        let call = move |attempt, done| dialer.dial(attempt, done);
         let settings = service::PoolSettings {
             size: self.size,
             max_waiters: self.max_waiters,

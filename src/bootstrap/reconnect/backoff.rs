@@ -2,8 +2,8 @@
 //!
 //! Invariants: a delay is at most `max_delay`. It is also at most `initial` times `factor` for each
 //! earlier delay since the last stable connection. With jitter it is anywhere between zero and that
-//! bound. Pure except for the random numbers, which are an argument; has no timer and reads no
-//! clock.
+//! bound. The hint of a server is added to it, at most `max_hint_delay`. Pure except for the random
+//! numbers, which are an argument; has no timer and reads no clock.
 
 use crate::error::{Error, Result};
 use std::time::Duration;
@@ -26,6 +26,13 @@ use std::time::Duration;
 /// | `jitter` | on | |
 /// | `max_attempts` | no limit | 1 or more |
 /// | `reset_after` | 30 s | 0 or more |
+/// | `max_hint_delay` | 5 min | 0 or more |
+///
+/// A server may ask its clients to wait: with `Retry-After` in the response that refuses a
+/// WebSocket handshake, with a WebSocket Close frame of code 1012 or 1013, or with a message of the
+/// program's own protocol, whose handler calls
+/// [`Context::reconnect_after`](crate::Context::reconnect_after). The next delay then begins when
+/// that time has passed. So clients with the same hint do not connect at the same time.
 ///
 /// ```
 /// use netwheel::reconnect::Backoff;
@@ -44,6 +51,7 @@ pub struct Backoff {
     jitter: bool,
     max_attempts: Option<u32>,
     reset_after: Duration,
+    max_hint_delay: Duration,
 }
 
 impl Default for Backoff {
@@ -55,6 +63,7 @@ impl Default for Backoff {
             jitter: true,
             max_attempts: None,
             reset_after: Duration::from_secs(30),
+            max_hint_delay: Duration::from_secs(300),
         }
     }
 }
@@ -111,6 +120,13 @@ impl Backoff {
         self
     }
 
+    /// Sets the longest wait that a server can ask for, before the delay. The default is 5 minutes.
+    /// With zero, hints are ignored.
+    pub fn max_hint_delay(mut self, delay: Duration) -> Self {
+        self.max_hint_delay = delay;
+        self
+    }
+
     /// # Errors
     /// [`Error::Setting`] if a setting is out of range.
     pub(crate) fn check(&self) -> Result {
@@ -153,26 +169,44 @@ impl Retries {
 
     /// Records that an attempt has failed. Returns the delay before the next one, or `None` to give
     /// up.
+    #[cfg(any(feature = "http", test))]
     pub(crate) fn failed(&mut self, dice: &mut fastrand::Rng) -> Option<Duration> {
+        self.failed_with_hint(Duration::ZERO, dice)
+    }
+
+    /// Records that an attempt has failed. Returns the delay before the next one, which begins
+    /// behind the `hint` of the server, or `None` to give up.
+    pub(crate) fn failed_with_hint(&mut self, hint: Duration, dice: &mut fastrand::Rng) -> Option<Duration> {
         if self.backoff.max_attempts.is_some_and(|most| self.attempts >= most) {
             return None;
         }
         let longest = self.longest();
         self.delays = self.delays.saturating_add(1);
+        let hint = hint.min(self.backoff.max_hint_delay);
         if !self.backoff.jitter {
-            return Some(longest);
+            return Some(hint.saturating_add(longest));
         }
         let nanos = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
-        Some(Duration::from_nanos(dice.u64(..=nanos)))
+        Some(hint.saturating_add(Duration::from_nanos(dice.u64(..=nanos))))
     }
 
     /// Records that a connection was lost after the time `held`. Returns the delay before the next
-    /// attempt, or `None` to give up.
-    pub(crate) fn lost(&mut self, held: Duration, dice: &mut fastrand::Rng) -> Option<Duration> {
-        if held >= self.backoff.reset_after {
+    /// attempt, behind the `hint` of the server, or `None` to give up.
+    pub(crate) fn lost(
+        &mut self,
+        held: Duration,
+        hint: Duration,
+        dice: &mut fastrand::Rng,
+    ) -> Option<Duration> {
+        if self.is_stable(held) {
             (self.attempts, self.delays) = (0, 0);
         }
-        self.failed(dice)
+        self.failed_with_hint(hint, dice)
+    }
+
+    /// Returns whether a connection that has lasted for this time was stable.
+    pub(crate) fn is_stable(&self, held: Duration) -> bool {
+        held >= self.backoff.reset_after
     }
 
     /// Returns the upper bound of the next delay.

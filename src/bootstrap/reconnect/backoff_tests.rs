@@ -60,13 +60,33 @@ fn a_stable_connection_resets_attempts_and_delays() {
         assert_eq!(retries.failed(&mut dice), Some(ms(delay)));
     }
     assert_eq!(retries.begin(), 3);
-    assert_eq!(retries.lost(ms(4999), &mut dice), Some(ms(400)), "too short: counts as a failed attempt");
+    assert_eq!(
+        retries.lost(ms(4999), Duration::ZERO, &mut dice),
+        Some(ms(400)),
+        "too short: counts as a failed attempt"
+    );
     assert_eq!(retries.begin(), 4);
-    assert_eq!(retries.lost(ms(5000), &mut dice), Some(ms(100)), "the connection was stable");
+    assert_eq!(retries.lost(ms(5000), Duration::ZERO, &mut dice), Some(ms(100)), "the connection was stable");
     for (attempt, delay) in [(1, Some(200)), (2, Some(400)), (3, Some(800)), (4, None)] {
         assert_eq!(retries.begin(), attempt, "the count starts again");
         assert_eq!(retries.failed(&mut dice), delay.map(ms));
     }
+}
+
+#[test]
+fn the_hint_of_a_server_precedes_the_delay_and_is_limited() {
+    let backoff = Backoff::new().initial(ms(100)).jitter(false).max_hint_delay(ms(5000));
+    let (mut retries, mut dice) = (Retries::new(backoff.clone()), Rng::with_seed(1));
+    assert_eq!(retries.failed_with_hint(ms(3000), &mut dice), Some(ms(3100)));
+    assert_eq!(retries.failed_with_hint(Duration::MAX, &mut dice), Some(ms(5200)));
+    assert_eq!(retries.failed(&mut dice), Some(ms(400)), "a hint applies once");
+    assert_eq!(retries.lost(ms(30_000), ms(2000), &mut dice), Some(ms(2100)), "also after a stable one");
+    let mut deaf = Retries::new(backoff.max_hint_delay(Duration::ZERO));
+    assert_eq!(deaf.failed_with_hint(ms(3000), &mut dice), Some(ms(100)));
+    let mut spread = Retries::new(Backoff::new());
+    let delays: Vec<_> = (0..100).filter_map(|_| spread.failed_with_hint(ms(10_000), &mut dice)).collect();
+    assert!(delays.iter().all(|delay| *delay >= ms(10_000)), "full jitter follows the hint");
+    assert!(delays.iter().any(|delay| *delay > ms(11_000)));
 }
 
 #[test]
@@ -121,7 +141,7 @@ proptest! {
                     if held >= reset_after {
                         bound = initial.as_secs_f64();
                     }
-                    retries.lost(ms(held), &mut dice)
+                    retries.lost(ms(held), Duration::ZERO, &mut dice)
                 }
             };
             let delay = delay.expect("no limit of attempts");

@@ -124,6 +124,6 @@ impl<M> fmt::Debug for ReconnectingChannel<M> {
             ReconnectPhase::Ended(_) => "ended",
         };
         let mut debug = f.debug_struct("ReconnectingChannel");
-        debug.field("addresses", &self.reconnect_state.addresses).field("phase", &phase).finish()
+        debug.field("addresses", &self.reconnect_state.dialer.addresses()).field("phase", &phase).finish()
     }
 }

@@ -19,7 +19,10 @@ pub use backoff::Backoff;
 pub(super) use backoff::Retries;
 pub use handle::ReconnectingChannel;
 
-use super::client::{Call, ClientBootstrap};
+use super::{
+    client::{Call, ClientBootstrap},
+    dial::{Dialer, Target},
+};
 use crate::{
     channel::{Channel, IntoPipeline, Peer},
     error::{Error, Resource, Result},
@@ -36,7 +39,7 @@ pub enum ReconnectEvent<'a, M> {
     Connecting {
         /// The number of the attempt since the last stable connection, from 1.
         attempt: u32,
-        /// The address to connect to.
+        /// The address that is tried first, as it is known before the name is looked up again.
         address: &'a Address,
     },
     /// An attempt has succeeded. The handler's `active` is called next.
@@ -52,14 +55,16 @@ pub enum ReconnectEvent<'a, M> {
         attempt: u32,
         /// The error of the attempt.
         error: &'a Error,
-        /// The delay before the next attempt; `None` if the client gives up.
+        /// The delay before the next attempt, with the hint of the server; `None` if the client
+        /// gives up.
         next: Option<Duration>,
     },
     /// The connection was closed, by either side.
     Lost {
         /// How long the connection lasted.
         held: Duration,
-        /// The delay before the next attempt; `None` if the client gives up.
+        /// The delay before the next attempt, with the hint of the server; `None` if the client
+        /// gives up.
         next: Option<Duration>,
     },
 }
@@ -182,8 +187,11 @@ where
     /// Starts the client. The first attempt is made without a delay, on the group's next loop,
     /// which serves all later connections too.
     ///
-    /// Resolves a host name once, which may block. If it has several addresses, attempts use them
-    /// in turn.
+    /// Resolves a host name, which may block. Each later attempt looks it up again, on the group's
+    /// [workers](crate::EventLoopGroup::workers), and uses the known addresses if that fails.
+    /// Several addresses are tried as by [`ClientBootstrap::connect`], beginning with the last
+    /// connected address. An address whose connection was lost before it was stable
+    /// ([`reset_after`](Backoff::reset_after)) is tried last.
     ///
     /// # Errors
     /// - [`Error::Setting`] if a setting is out of range.
@@ -196,11 +204,11 @@ where
         let ReconnectBuilder { bootstrap, backoff, hook, retry_if } = self;
         backoff.check()?;
         let config = bootstrap.check(address.host())?;
-        let addresses = address.addresses()?;
-        let event_loop = bootstrap.group.next().clone();
+        let target = Target::resolve(address)?;
+        let (group, event_loop) = (bootstrap.group.clone(), bootstrap.group.next().clone());
         let caller = event_loop.clone();
-        let call = move |peer, attempt, done| {
-            let call = Call { peer, config: config.clone(), attempt, done };
+        let call = move |addresses, attempt, done| {
+            let call = Call { config: config.clone(), attempt, done };
             let load = &caller.shared.load;
             let Some(assignment) = load.assign(config.weight) else {
                 let limit = load.limit();
@@ -208,10 +216,12 @@ where
             };
             // The loop admitted the first attempt, so a queue that is full now must not stop the
             // client.
-            bootstrap.call(&caller, assignment, call, Connecting::submit_always);
+            bootstrap.call(&caller, assignment, addresses, call, Connecting::submit_always);
         };
+        // Attempts are rare, so each one but the first looks the name up.
+        let dialer = Dialer::new(&group, target, Duration::ZERO, Box::new(call));
         let rules = ReconnectRules { backoff, hook, retry_if };
-        let reconnect_state = Arc::new(ReconnectState::new(event_loop, addresses, Box::new(call), rules));
+        let reconnect_state = Arc::new(ReconnectState::new(event_loop, dialer, rules));
         let pending = Attempting::new(reconnect_state.clone());
         reconnect_state.event_loop.execute(move || pending.take(ReconnectState::try_to_connect))?;
         Ok(ReconnectingChannel { reconnect_state })

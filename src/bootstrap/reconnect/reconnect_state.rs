@@ -11,12 +11,12 @@ use super::{
     backoff::{Backoff, Retries},
 };
 use crate::{
+    bootstrap::dial::Dialer,
     channel::{Channel, ChannelShared, ScheduledTask},
     error::{Error, caught},
     event_loop::{Attempt, ConnectCallback, EventLoop},
     log_throttle::{PANICS, log_throttled, off_loop},
     sync::{Completer, Waiters},
-    transport::Address,
 };
 use log::Level;
 use std::{
@@ -24,14 +24,10 @@ use std::{
     time::Duration,
 };
 
-/// Starts an attempt.
-pub(super) type MakeCall = dyn Fn(Address, Attempt, Box<dyn ConnectCallback>) + Send + Sync;
-
 /// A reconnecting client, in any phase.
 pub(super) struct ReconnectState<M> {
     pub(super) event_loop: EventLoop,
-    pub(super) addresses: Vec<Address>,
-    call: Box<MakeCall>,
+    pub(super) dialer: Arc<Dialer>,
     hook: Option<Hook<M>>,
     retry_if: Option<RetryIf>,
     state: Mutex<ConnectionProgress<M>>,
@@ -48,7 +44,6 @@ pub(super) struct ConnectionProgress<M> {
     pub(super) phase: ReconnectPhase<M>,
     retries: Retries,
     dice: fastrand::Rng,
-    next_address: usize,
     /// The number of the current or last attempt.
     attempt: u32,
     /// Completers that wait for a connection.
@@ -72,23 +67,17 @@ pub(super) enum ReconnectPhase<M> {
 }
 
 impl<M> ReconnectState<M> {
-    pub(super) fn new(
-        event_loop: EventLoop,
-        addresses: Vec<Address>,
-        call: Box<MakeCall>,
-        rules: ReconnectRules<M>,
-    ) -> Self {
+    pub(super) fn new(event_loop: EventLoop, dialer: Arc<Dialer>, rules: ReconnectRules<M>) -> Self {
         let ReconnectRules { backoff, hook, retry_if } = rules;
         let state = ConnectionProgress {
             phase: ReconnectPhase::Between,
             retries: Retries::new(backoff),
             dice: fastrand::Rng::with_seed(event_loop.shared.random.next()),
-            next_address: 0,
             attempt: 0,
             awaited: Waiters::default(),
             ends: Waiters::default(),
         };
-        ReconnectState { event_loop, addresses, call, hook, retry_if, state: Mutex::new(state) }
+        ReconnectState { event_loop, dialer, hook, retry_if, state: Mutex::new(state) }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, ConnectionProgress<M>> {
@@ -121,22 +110,33 @@ fn ask(function: &str, call: impl FnOnce() -> bool) -> bool {
     answer
 }
 
+/// Returns how long the server asks to wait, if it has refused a WebSocket handshake for a while.
+fn hint_of(error: &Error) -> Duration {
+    #[cfg(feature = "websocket")]
+    if let Some(refusal) = crate::websocket::HandshakeError::of(error) {
+        return refusal.retry_after().unwrap_or_default();
+    }
+    let _ = error;
+    Duration::ZERO
+}
+
 impl<M: 'static> ReconnectState<M> {
     /// Starts the next attempt, on the loop.
     pub(super) fn try_to_connect(self: Arc<Self>) {
-        let (number, address) = {
+        let number = {
             let mut state = self.lock();
             if matches!(state.phase, ReconnectPhase::Stopping) {
                 drop(state);
                 return self.end(None);
             }
             state.phase = ReconnectPhase::Between;
-            let address = self.addresses[state.next_address % self.addresses.len()].clone();
-            state.next_address = state.next_address.wrapping_add(1);
             state.attempt = state.retries.begin();
-            (state.attempt, address)
+            state.attempt
         };
-        if !self.notify(ReconnectEvent::Connecting { attempt: number, address: &address }) {
+        // A resolved target has at least one address.
+        if let Some(address) = self.dialer.first_address()
+            && !self.notify(ReconnectEvent::Connecting { attempt: number, address: &address })
+        {
             self.stop();
         }
         let attempt = Attempt::new();
@@ -148,7 +148,7 @@ impl<M: 'static> ReconnectState<M> {
             }
             state.phase = ReconnectPhase::Connecting(attempt.clone());
         }
-        (self.call)(address, attempt, Box::new(Attempting::new(self.clone())));
+        self.dialer.dial(attempt, Box::new(Attempting::new(self.clone())));
     }
 
     /// Handles the success of an attempt, on the loop.
@@ -186,7 +186,7 @@ impl<M: 'static> ReconnectState<M> {
             state.phase = ReconnectPhase::Between;
             let ConnectionProgress { retries, dice, attempt, .. } = &mut *state;
             let ends = !is_retryable || self.event_loop.is_shutting_down();
-            (*attempt, if ends { None } else { retries.failed(dice) })
+            (*attempt, if ends { None } else { retries.failed_with_hint(hint_of(&error), dice) })
         };
         let continues = self.notify(ReconnectEvent::Failed { attempt, error: &error, next });
         self.proceed(continues, next, error);
@@ -196,14 +196,19 @@ impl<M: 'static> ReconnectState<M> {
     fn lost(self: Arc<Self>) {
         let (held, next) = {
             let mut state = self.lock();
-            let ReconnectPhase::Connected(_, since) = state.phase else {
+            if !matches!(state.phase, ReconnectPhase::Connected(..)) {
                 drop(state);
                 return self.end(None);
-            };
-            state.phase = ReconnectPhase::Between;
+            }
+            let connected = std::mem::replace(&mut state.phase, ReconnectPhase::Between);
+            let ReconnectPhase::Connected(channel, since) = connected else { return };
             let held = Duration::from_nanos(self.event_loop.shared.time.now().saturating_sub(since));
             let ConnectionProgress { retries, dice, .. } = &mut *state;
-            let next = if self.event_loop.is_shutting_down() { None } else { retries.lost(held, dice) };
+            if !retries.is_stable(held) {
+                self.dialer.avoid(channel.peer_address());
+            }
+            let hint = channel.reconnect_hint();
+            let next = if self.event_loop.is_shutting_down() { None } else { retries.lost(held, hint, dice) };
             (held, next)
         };
         let continues = self.notify(ReconnectEvent::Lost { held, next });

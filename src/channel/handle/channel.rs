@@ -25,6 +25,7 @@ use std::{
     marker::PhantomData,
     net::SocketAddr,
     sync::Arc,
+    time::Duration,
 };
 
 /// A handle to a channel whose pipeline writes messages of type `M`.
@@ -131,6 +132,11 @@ impl<M> Channel<M> {
     /// Returns the address of the peer, if the transport has one.
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.shared.peer_address
+    }
+
+    /// Returns how long a reconnecting client waits after the end of this channel.
+    pub(crate) fn reconnect_hint(&self) -> Duration {
+        self.shared.reconnect_after()
     }
 
     /// Returns whether the calling thread is the channel's loop.

@@ -20,8 +20,9 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
+    time::Duration,
 };
 
 /// The state that the handles of a channel share with its loop.
@@ -32,6 +33,8 @@ pub(crate) struct ChannelShared {
     pub(super) peer_address: Option<SocketAddr>,
     open: AtomicBool,
     output_ended: AtomicBool,
+    /// How long a reconnecting client waits after the end of the channel, in milliseconds.
+    reconnect_after: AtomicU32,
     pub(in crate::channel) producers: Producers,
     pub(in crate::channel) inbound_mark: WaterMark,
     pub(in crate::channel) holding: HeldInput,
@@ -60,6 +63,7 @@ impl ChannelShared {
             peer_address: addresses.1,
             open: AtomicBool::new(true),
             output_ended: AtomicBool::new(false),
+            reconnect_after: AtomicU32::new(0),
             producers: Producers::new(config, size_hint),
             inbound_mark: config.inbound_mark,
             holding: HeldInput::default(),
@@ -92,6 +96,22 @@ impl ChannelShared {
     pub(crate) fn set_output_ended(&self) {
         self.output_ended.store(true, Ordering::Release);
         self.producers.end();
+    }
+
+    /// Returns the address of the peer, if the transport has one.
+    pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
+        self.peer_address
+    }
+
+    /// Sets how long a reconnecting client waits after the end of the channel.
+    pub(crate) fn set_reconnect_after(&self, delay: Duration) {
+        let millis = u32::try_from(delay.as_millis()).unwrap_or(u32::MAX);
+        self.reconnect_after.store(millis, Ordering::Release);
+    }
+
+    /// Returns how long a reconnecting client waits after the end of the channel.
+    pub(crate) fn reconnect_after(&self) -> Duration {
+        Duration::from_millis(self.reconnect_after.load(Ordering::Acquire).into())
     }
 
     pub(crate) fn set_closing(&self) {

@@ -10,6 +10,8 @@ pub(crate) enum Due {
     Channel(TimerToken),
     /// A timer of another source: a pause in accepting, or the timeout of a connection attempt.
     Source(Key),
+    /// A channel has reached its maximum age, or the end of its grace time.
+    Ages,
     /// A task of the loop.
     Task(Arc<dyn Scheduled>),
 }

@@ -20,13 +20,21 @@ use crate::{
 };
 use std::{
     io::{self, ErrorKind},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
 /// The identity of an attempt to connect, known before its loop has received the attempt.
 #[derive(Clone)]
-pub(crate) struct Attempt(Arc<SourceInbox<CancelConnect>>);
+pub(crate) struct Attempt(Arc<AttemptState>);
+
+struct AttemptState {
+    inbox: Arc<SourceInbox<CancelConnect>>,
+    /// Cancels the attempts for several addresses, of which this one consists.
+    parts: OnceLock<Box<CancelParts>>,
+}
+
+type CancelParts = dyn Fn() + Send + Sync;
 
 /// Cancels an attempt to connect. Ignored if its channel is established.
 struct CancelConnect;
@@ -35,14 +43,23 @@ impl SourceCommand for CancelConnect {}
 
 impl Attempt {
     pub(crate) fn new() -> Self {
-        Attempt(SourceInbox::new())
+        Attempt(Arc::new(AttemptState { inbox: SourceInbox::new(), parts: OnceLock::new() }))
+    }
+
+    /// Sets the function that cancels the attempt, because it consists of several. Only the first
+    /// call takes effect.
+    pub(crate) fn cancels_with(&self, cancel: impl Fn() + Send + Sync + 'static) {
+        let _ = self.0.parts.set(Box::new(cancel));
     }
 
     /// Cancels the attempt. `event_loop` is its loop.
     pub(crate) fn cancel(&self, event_loop: &LoopShared) {
+        if let Some(cancel) = self.0.parts.get() {
+            return cancel();
+        }
         // A full queue must not prevent this. The attempts of a loop that has ended have ended with
         // it.
-        let _ = self.0.submit_always(event_loop, CancelConnect);
+        let _ = self.0.inbox.submit_always(event_loop, CancelConnect);
     }
 }
 
@@ -154,7 +171,7 @@ impl NewSource for Connecting {
             let deadline = ctx.io.services.now.saturating_add(self.timeout);
             self.deadline = Some(ctx.io.services.queue.insert(deadline, Due::Source(ctx.key)));
         }
-        self.attempt.0.opened(ctx.key);
+        self.attempt.0.inbox.opened(ctx.key);
         Some(self)
     }
 
@@ -187,7 +204,7 @@ impl Source for Connecting {
     }
 
     fn mail(&mut self, _ctx: &mut LoopContext<'_>) -> Transition {
-        match self.attempt.0.take() {
+        match self.attempt.0.inbox.take() {
             Some(CancelConnect) => Transition::End(Err(Error::Cancelled)),
             None => Transition::Stay,
         }

@@ -139,7 +139,6 @@ impl EventLoop {
     }
 
     /// Returns the time of the loop's clock.
-    #[cfg(feature = "http")]
     pub(crate) fn now(&self) -> u64 {
         self.shared.time.now()
     }

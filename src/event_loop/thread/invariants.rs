@@ -140,7 +140,7 @@ fn source_violation(turn: &mut Turn, is_asleep: bool) -> Option<String> {
     let is_without_source = |due: &Due| match due {
         Due::Channel(token) => !sources.has_timer_owner(*token),
         Due::Source(key) => !sources.has(*key),
-        Due::Task(_) => false,
+        Due::Ages | Due::Task(_) => false,
     };
     if io.services.queue.any(is_without_source)
         || io.services.wheel.values().any(|token| !sources.has_timer_owner(*token))

@@ -166,6 +166,7 @@ impl TurnParts {
             spin: SpinGuard::new(settings.rebuild_threshold),
             stopwatch: Stopwatch::new(now),
             shutdown: None,
+            ages: None,
             sleep,
             real_time,
             timers_left: false,

@@ -48,6 +48,7 @@ impl Turn {
         match registered {
             Ok((key, core)) => {
                 self.sources.insert(Slot::Channel(channel_slot(core, connection)));
+                self.note_age_of(key);
                 self.activate(key);
                 if self.shutdown.is_some() {
                     self.notify_late(key);

@@ -66,6 +66,7 @@ impl Turn {
     fn end_channels(&mut self) {
         for ClosedChannel { key, socket } in std::mem::take(&mut self.io.inactive) {
             self.note_end_of(key);
+            self.note_age_ended(key);
             // Removed first, so that a panic leaves nothing behind.
             match socket {
                 SocketAfterClose::Closed => {

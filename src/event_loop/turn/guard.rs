@@ -59,6 +59,7 @@ impl Turn {
         if caught(|| self.fail_source(key, error)).is_some() && caught(|| self.close_silently(key)).is_some()
         {
             self.note_end_of(key);
+            self.note_age_ended(key);
             drop_guarded(self.sources.remove(key));
         }
     }

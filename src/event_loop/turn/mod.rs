@@ -29,6 +29,7 @@
 //! I/O. docs/fairness.md states all bounds. Runs on the loop's thread, and owns everything that the
 //! loop owns.
 
+mod ages;
 mod connections;
 mod delivery_phase;
 mod flush_phase;
@@ -46,6 +47,7 @@ pub(crate) use poll_phase::Wait;
 
 use super::{
     WakeCause,
+    ages::Ages,
     broadcast::Broadcasts,
     budget::{Budget, Pace, Share, Span, Stopwatch},
     connection::Connection,
@@ -76,6 +78,8 @@ pub(crate) struct Turn {
     pub(crate) spin: SpinGuard,
     pub(crate) stopwatch: Stopwatch,
     pub(crate) shutdown: Option<Shutdown>,
+    /// Made with the first channel that has a maximum age.
+    pub(super) ages: Option<Box<Ages>>,
     pub(crate) sleep: Sleep,
     /// Whether the clock advances without the program.
     pub(crate) real_time: bool,

@@ -113,7 +113,7 @@ impl Turn {
             let due = turn.io.services.queue.pop_due_before(now, mark)?;
             let site = match &due.value {
                 Due::Task(task) => Site::of(task.origin()),
-                Due::Channel(_) | Due::Source(_) => Site::CHANNEL,
+                Due::Channel(_) | Due::Source(_) | Due::Ages => Site::CHANNEL,
             };
             turn.run_due(due, now, current, &mut behind);
             Some(site)
@@ -154,6 +154,7 @@ impl Turn {
                 *current = Some(key);
                 self.call_source(key, |source, ctx| source.timer(ctx));
             }
+            Due::Ages => self.run_ages(),
         }
     }
 

@@ -60,7 +60,9 @@ use std::sync::Arc;
 ///
 /// When the loop shuts down, idle connections close, and others after the response in progress. A
 /// handler whose responses take time overrides [`shutdown`](crate::Handler::shutdown), because the
-/// default closes the channel at once.
+/// default closes the channel at once. A connection that has reached its
+/// [maximum age](crate::channel::MaxConnectionAge) stays open for the response in progress, or for
+/// one more request. That response has `Connection: close`.
 ///
 /// Turn on [`half_close`](crate::channel::ChannelOptions::half_close) to answer clients that end
 /// their stream behind a request. Without it, a response that is not written by then is lost.

@@ -7,7 +7,7 @@ use super::{
     http_server_settings::HttpServerSettings,
 };
 use crate::{
-    channel::CloseCause,
+    channel::{CloseCause, ShutdownCause},
     clock::nanos,
     error::{Error, Result},
     http::{
@@ -33,6 +33,9 @@ pub(super) struct ServerStage {
     /// Whether parts of a body that was not sent are dropped until the next streamed response:
     /// those of a stream of events that was the response to HEAD.
     drops_parts: bool,
+    /// Whether the next response is the last one, because the connection has reached its maximum
+    /// age.
+    is_aged: bool,
 }
 
 /// What the connection is doing.
@@ -63,6 +66,7 @@ impl ServerStage {
             next_request: NonZeroU32::MIN,
             armed: u64::MAX,
             drops_parts: false,
+            is_aged: false,
         }
     }
 
@@ -149,7 +153,9 @@ impl ServerStage {
         let id = RequestId::new(ctx.id(), self.next_request);
         self.next_request = self.next_request.checked_add(1).unwrap_or(NonZeroU32::MIN);
         request.identify(id);
-        self.phase = Phase::Busy(Exchange::begin(id, request, self.settings.max_discarded, nanos(ctx.now())));
+        let mut exchange = Exchange::begin(id, request, self.settings.max_discarded, nanos(ctx.now()));
+        exchange.keep_alive &= !self.is_aged;
+        self.phase = Phase::Busy(exchange);
     }
 
     /// Handles a part of a body. Returns whether the handler receives it.
@@ -474,9 +480,15 @@ impl Stage for ServerStage {
         Ok(())
     }
 
-    /// Ends the connection after the response in progress.
+    /// Ends the connection after the response in progress. A connection that has reached its
+    /// maximum age also waits for the next request, which the client may have sent already.
     fn shutdown(&mut self, ctx: &mut Ctx<'_>) -> Result {
+        self.is_aged = ctx.shutdown_cause() == Some(ShutdownCause::MaxAge);
+        if self.is_aged {
+            ctx.end_later();
+        }
         match &mut self.phase {
+            Phase::Idle { .. } if self.is_aged => {}
             Phase::Idle { .. } => self.end(ctx),
             Phase::Busy(exchange) => exchange.keep_alive = false,
             Phase::Ended { .. } => {}

@@ -159,19 +159,25 @@ pub trait Handler: Sized + 'static {
         Ok(())
     }
 
-    /// Called when the event loop shuts down, so that the handler can write a last message.
+    /// Called when the event loop shuts down, or when the connection has reached its
+    /// [maximum age](crate::channel::MaxConnectionAge), so that the handler can write a last
+    /// message. [`Context::shutdown_cause`] returns the cause.
     ///
     /// By default closes the channel after the pending bytes have been sent. A channel that is left
-    /// open is closed when the timeout of the shutdown ends.
+    /// open is closed when the timeout of the shutdown, or the grace time of the age, ends. An HTTP
+    /// server that has reached its maximum age is an exception: by default it stays open until it
+    /// has sent its next response.
     ///
-    /// Called at most once, at the channel's time in the shutdown's
-    /// [`drain_window`](crate::shutdown::ShutdownOptions::drain_window). Its scheduled tasks have
-    /// been cancelled by then. Not called if the channel is closing already.
+    /// Called at most once for each cause. In a shutdown, that is at the channel's time in the
+    /// [`drain_window`](crate::shutdown::ShutdownOptions::drain_window). Scheduled tasks of the
+    /// loop have been cancelled by then. Not called if the channel is closing already.
     ///
     /// # Errors
     /// An error goes to [`error`](Handler::error).
     fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        ctx.close();
+        if !ctx.ends_later() {
+            ctx.close();
+        }
         Ok(())
     }
 

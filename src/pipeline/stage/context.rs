@@ -2,7 +2,7 @@
 
 use super::Stage;
 use crate::{
-    channel::{Attributes, ChannelState, CloseCause, LoopServices, Mail, Push},
+    channel::{Attributes, ChannelState, CloseCause, LoopServices, Mail, Push, ShutdownCause},
     clock::nanos,
     error::{Error, Result},
     id::ChannelId,
@@ -68,6 +68,26 @@ impl<S: Stage> StageContext<'_, S> {
     #[cfg(feature = "http")]
     pub(crate) fn close_because(&mut self, cause: CloseCause) {
         self.state.request_close(cause);
+    }
+
+    /// Returns why [`shutdown`](Stage::shutdown) was called: the last cause if it was called twice,
+    /// and `None` before.
+    pub fn shutdown_cause(&self) -> Option<ShutdownCause> {
+        self.state.shutdown_cause()
+    }
+
+    /// Makes the reconnecting client of this channel wait for this time after the end of the
+    /// channel.
+    #[cfg(feature = "websocket")]
+    pub(crate) fn reconnect_after(&mut self, delay: Duration) {
+        self.state.set_reconnect_after(delay);
+    }
+
+    /// Announces that this stage closes the channel behind the next exchange, so that the default
+    /// [`shutdown`](crate::Handler::shutdown) of the handler does not close it.
+    #[cfg(feature = "http")]
+    pub(crate) fn end_later(&mut self) {
+        self.state.end_later();
     }
 
     /// Returns whether the channel accepts writes.

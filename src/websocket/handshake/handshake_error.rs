@@ -5,7 +5,7 @@ use crate::{
     http::{FullMessage, Headers, Response, StatusCode},
 };
 use bytes::Bytes;
-use std::fmt;
+use std::{fmt, time::Duration};
 
 /// Why a client refuses the response of a server to its handshake.
 ///
@@ -56,6 +56,22 @@ impl HandshakeError {
     /// Returns the status of a server that does not switch to WebSocket.
     pub fn status(&self) -> Option<StatusCode> {
         self.response().map(|response| response.head.status())
+    }
+
+    /// Returns the time after which the server asks to try again, from the header `Retry-After` of
+    /// a refusal. A date counts from the header `Date` of the same response, so the clocks may
+    /// differ.
+    /// [Reconnecting clients](crate::ClientBootstrap::reconnect) wait for that time.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let headers = self.response()?.head.headers();
+        let text = |name: &str| Some(std::str::from_utf8(headers.get(name)?).ok()?.trim());
+        let value = text("Retry-After")?;
+        if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Some(Duration::from_secs(value.parse().unwrap_or(u64::MAX)));
+        }
+        let parse = |text: &str| httpdate::parse_http_date(text).ok();
+        let (at, now) = (parse(value)?, parse(text("Date")?)?);
+        Some(at.duration_since(now).unwrap_or_default())
     }
 
     /// Returns whether another attempt may succeed, for

@@ -8,8 +8,8 @@ use crate::{
     pipeline::{Context, Handler},
     testing::EmbeddedChannel,
     websocket::{
-        WebSocketClient,
-        handshake::{HandshakeError, WebSocketServer, accept_key},
+        HandshakeError, WebSocketClient,
+        handshake::{WebSocketServer, accept_key},
         message::Message,
         settings::WebSocketSettings,
     },

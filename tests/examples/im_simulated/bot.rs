@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     message_id::MessageId,
-    protocol::{Code, Reply, Request},
+    protocol::{Code, Reason, Reply, Request},
 };
 use netwheel::{error::PeerError, prelude::*, testing::simulation::sometimes};
 use std::{
@@ -226,6 +226,12 @@ impl Handler for Bot {
             }
             Reply::Error { code, message, to, id } => {
                 self.read_error(ctx, code, &message, to.is_some(), id.as_ref());
+            }
+            Reply::Bye { reason: Reason::MaxAge, retry_after_ms } => {
+                sometimes("reached its age");
+                if retry_after_ms != Some(0) {
+                    self.ledger.lock().unwrap().violated("a bye at the age without a hint");
+                }
             }
             Reply::Bye { .. } => sometimes("goodbye"),
             Reply::Missed { .. } => self.ledger.lock().unwrap().missed(self.session),

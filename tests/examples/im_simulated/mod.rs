@@ -40,6 +40,7 @@ const STATES: &[&str] = &[
     "sent again",
     "name is taken",
     "goodbye",
+    "reached its age",
     "left the room",
     "looked up",
     "server deployed",

@@ -23,22 +23,28 @@ pub(super) struct Machine {
 }
 
 pub(super) fn serve(machine: &Machine, calm: &Calm) -> Result {
-    let options = Options::parse_from([
-        "im_server",
-        "--listen=10.0.0.1:9000",
-        "--http=10.0.0.1:8080",
-        "--threads=2",
-        "--heartbeat=3s",
-        "--idle-timeout=10s",
-        "--ack-timeout=2s",
-        "--login-timeout=5s",
-        "--line-timeout=5s",
-        "--close-timeout=3s",
-        // The lookup is a sleep in real time.
-        "--lookup-time=0s",
-    ]);
+    let options = |max_age: &str| {
+        Options::parse_from([
+            "im_server",
+            max_age,
+            "--listen=10.0.0.1:9000",
+            "--http=10.0.0.1:8080",
+            "--threads=2",
+            "--heartbeat=3s",
+            "--idle-timeout=10s",
+            "--ack-timeout=2s",
+            "--login-timeout=5s",
+            "--line-timeout=5s",
+            "--close-timeout=3s",
+            // The lookup is a sleep in real time.
+            "--lookup-time=0s",
+        ])
+    };
     let mut draw = Draw::new();
     loop {
+        // In calm, connections stay.
+        let has_age = draw.one_in(2) && !calm.is_now();
+        let options = options(if has_age { "--max-connection-age=7s" } else { "--max-connection-age=0s" });
         let server = until_ok(|| ChatServer::start(&options));
         match start_timers(machine, &options, &server) {
             Ok(later) => {
@@ -75,7 +81,8 @@ fn run(
     // A program that supervises the server starts it again if a listener or the store has failed.
     let has_failed =
         || later.timers().metrics().is_stopped || listeners.iter().any(|closed| closed.is_done());
-    while left > 0 && !has_failed() {
+    let is_over = || calm.is_now() && !options.max_connection_age.is_zero();
+    while left > 0 && !has_failed() && !is_over() {
         machine.unix_ms.store(unix_ms(&*default_clock()), Ordering::Relaxed);
         sleep(SECOND);
         left -= u64::from(!calm.is_now());

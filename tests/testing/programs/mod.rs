@@ -6,6 +6,6 @@ mod http_pool;
 mod reconnecting;
 mod support;
 #[cfg(feature = "tls")]
-mod tls_relay;
+pub(crate) mod tls_relay;
 #[cfg(feature = "websocket")]
 mod websocket;

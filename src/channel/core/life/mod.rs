@@ -12,13 +12,14 @@ mod replace;
 pub(in crate::channel) use close::Action;
 pub(super) use replace::AT_ONCE;
 
-use super::{ChannelCore, services::LoopServices};
+use super::{ChannelCore, ChannelState, services::LoopServices, status::Memory};
 use crate::{
-    channel::{close_cause::CloseCause, event::Event},
+    channel::{close_cause::CloseCause, event::Event, max_connection_age::ShutdownCause},
     error::Error,
     log_throttle::CHANNEL_ERRORS,
 };
 use log::Level;
+use std::time::Duration;
 
 impl ChannelCore {
     /// Starts a channel that is connected.
@@ -58,8 +59,33 @@ impl ChannelCore {
             self.state.request_close_now(CloseCause::ShutDown);
             self.state.want_attention(services);
         } else if self.state.status.is_open() {
+            self.state.status.set(Memory::SHUTTING_DOWN);
+            self.state.status.unset(Memory::ENDS_LATER);
             self.event(services, Event::Shutdown);
         }
+    }
+
+    /// Notifies the channel that it has reached its maximum age.
+    pub(crate) fn handle_max_age(&mut self, services: &mut LoopServices) {
+        if !self.state.status.is_active() {
+            self.state.request_close_now(CloseCause::TimedOut);
+            self.state.want_attention(services);
+        } else if self.state.status.is_open() {
+            self.state.status.set(Memory::AGED);
+            self.event(services, Event::Shutdown);
+        }
+    }
+
+    /// Closes the channel, whose grace time has ended. A stage that ends its exchanges knows
+    /// whether a message is incomplete. Otherwise the channel is reset, as at the end of a
+    /// shutdown, so that the peer does not take the cut for a regular end.
+    pub(crate) fn handle_grace_expired(&mut self, services: &mut LoopServices) {
+        if self.state.ends_later() {
+            self.state.request_close_now(CloseCause::TimedOut);
+        } else {
+            self.state.request_reset(CloseCause::TimedOut);
+        }
+        self.state.want_attention(services);
     }
 
     /// Handles the end of the channel: the socket is closed, or lingers without the channel. The
@@ -87,6 +113,42 @@ impl ChannelCore {
         }
         // Drops tasks and timers that were scheduled in `inactive`.
         self.state.end(services);
+    }
+}
+
+impl ChannelState {
+    /// Sets how long a reconnecting client waits after the end of this channel. Such a client has a
+    /// handle of it.
+    pub(crate) fn set_reconnect_after(&self, delay: Duration) {
+        if let Some(shared) = self.shared.get() {
+            shared.set_reconnect_after(delay);
+        }
+    }
+
+    /// Returns whether the pipeline was notified of the maximum age.
+    pub(crate) fn is_aged(&self) -> bool {
+        self.status.has(Memory::AGED)
+    }
+
+    /// Returns why the pipeline was notified of a shutdown, the last cause if there were two.
+    pub(crate) fn shutdown_cause(&self) -> Option<ShutdownCause> {
+        if self.status.has(Memory::SHUTTING_DOWN) {
+            Some(ShutdownCause::LoopShutdown)
+        } else {
+            self.is_aged().then_some(ShutdownCause::MaxAge)
+        }
+    }
+
+    /// Lets a stage close the channel behind the last exchange, instead of the default `shutdown`
+    /// of the handler.
+    #[cfg(feature = "http")]
+    pub(crate) fn end_later(&mut self) {
+        self.status.set(Memory::ENDS_LATER);
+    }
+
+    /// Returns whether a stage closes the channel behind the last exchange.
+    pub(crate) fn ends_later(&self) -> bool {
+        self.status.has(Memory::ENDS_LATER)
     }
 }
 

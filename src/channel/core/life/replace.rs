@@ -124,7 +124,8 @@ impl ChannelCore {
     /// Replaces the pipeline, and cancels the tasks and timers of the old one.
     fn replace(&mut self, services: &mut LoopServices, pipeline: AnyPipeline) {
         const WORK: Pending = Pending::TASK_REFUSED.with(Pending::ARM_WATCH).with(Pending::UNDECODED);
-        const MEMORIES: Memory = Memory::STUCK.with(Memory::SERVED).with(Memory::LIMITED);
+        const NOTIFIED: Memory = Memory::SHUTTING_DOWN.with(Memory::AGED).with(Memory::ENDS_LATER);
+        const MEMORIES: Memory = Memory::STUCK.with(Memory::SERVED).with(Memory::LIMITED).with(NOTIFIED);
         services.replaced += 1;
         self.state.outbound.keep_waiting();
         self.state.timing.cancel_tasks(services, &Error::PipelineReplaced);

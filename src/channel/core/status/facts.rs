@@ -128,4 +128,10 @@ fact_set! {
     DROPPED,
     /// The overflow policy of the channel drops messages.
     DROPS,
+    /// The pipeline was notified that the loop shuts down.
+    SHUTTING_DOWN,
+    /// The pipeline was notified that the channel has reached its maximum age.
+    AGED,
+    /// A stage closes the channel behind the last exchange.
+    ENDS_LATER,
 }

@@ -2,11 +2,15 @@
 
 use super::Context;
 use crate::{
-    channel::{Attributes, Channel, ChannelStats, CloseCause, MailSender, Peer},
+    channel::{Attributes, Channel, ChannelStats, CloseCause, MailSender, Peer, ShutdownCause},
     id::ChannelId,
     pipeline::handler::Handler,
 };
-use std::{net::SocketAddr, sync::Arc, time::Instant};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 impl<H: Handler> Context<'_, H> {
     /// Returns a handle to this channel, for other channels and threads.
@@ -90,6 +94,46 @@ impl<H: Handler> Context<'_, H> {
     /// known only to filters that were set on its bootstrap.
     pub fn peer(&self) -> Peer {
         self.state.peer()
+    }
+
+    /// Returns why [`shutdown`](crate::Handler::shutdown) was called: the last cause if it was
+    /// called twice, and `None` before.
+    pub fn shutdown_cause(&self) -> Option<ShutdownCause> {
+        self.state.shutdown_cause()
+    }
+
+    /// Makes the [reconnecting client](crate::ClientBootstrap::reconnect) of this channel wait for
+    /// this time after the end of the channel, before the delay of its
+    /// [`Backoff`](crate::reconnect::Backoff). The longest wait is
+    /// [`max_hint_delay`](crate::reconnect::Backoff::max_hint_delay). Zero takes it back. Has no
+    /// effect on other channels.
+    ///
+    /// Call this when the server asks the client to come back later. A
+    /// [WebSocket client](crate::ClientBootstrap) does so for a Close frame of code 1012 or 1013.
+    ///
+    /// ```
+    /// # use netwheel::{codec::Line, prelude::*};
+    /// # use std::time::Duration;
+    /// # struct Session;
+    /// # impl Handler for Session {
+    /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
+    /// fn read(&mut self, ctx: &mut Context<'_, Self>, line: bytes::Bytes) -> Result {
+    ///     let text = String::from_utf8_lossy(&line);
+    ///     if let Some(seconds) = text.strip_prefix("busy, come back in ").and_then(|s| s.parse().ok()) {
+    ///         ctx.reconnect_after(Duration::from_secs(seconds));
+    ///         ctx.close();
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # }
+    /// ```
+    pub fn reconnect_after(&mut self, delay: Duration) {
+        self.state.set_reconnect_after(delay);
+    }
+
+    /// Returns whether a stage closes the channel behind the next response.
+    pub(crate) fn ends_later(&self) -> bool {
+        self.state.ends_later()
     }
 
     /// Returns the value that a byte filter of the channel has stored with

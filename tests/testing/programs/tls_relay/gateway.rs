@@ -20,7 +20,7 @@ MC4CAQAwBQYDK2VwBCIEIOuzVXNqiTKE8ZcP0FPbp8Tra0vfAPRa2HcaBloFDUx+
 -----END PRIVATE KEY-----
 ";
 
-pub(super) const HOST: &str = "gateway";
+pub(crate) const HOST: &str = "gateway";
 
 /// Returns the certificate in PEM format. It is the same in each process.
 fn certificate() -> &'static str {
@@ -33,13 +33,18 @@ fn certificate() -> &'static str {
     })
 }
 
-pub(super) fn roots() -> Result<TlsRoots> {
+pub(crate) fn roots() -> Result<TlsRoots> {
     TlsRoots::from_pem(certificate().as_bytes())
 }
 
-pub(super) fn serve(transfers: &Arc<Mutex<Transfers>>, calm: &Calm) -> Result {
+/// Returns the TLS settings of the server.
+pub(crate) fn server_tls() -> Result<TlsServer> {
     let certificate = TlsCertificate::from_pem(certificate().as_bytes(), KEY.as_bytes())?;
-    let tls = TlsServer::builder(certificate).min_version(TlsVersion::Tls13).build()?;
+    TlsServer::builder(certificate).min_version(TlsVersion::Tls13).build()
+}
+
+pub(super) fn serve(transfers: &Arc<Mutex<Transfers>>, calm: &Calm) -> Result {
+    let tls = server_tls()?;
     let _life = Life(transfers.clone());
     let time = || 1000 * SECOND;
     deploy(calm, time, |group| {

@@ -11,6 +11,9 @@ mod client;
 mod gateway;
 mod transfer;
 
+#[cfg(feature = "websocket")]
+pub(crate) use gateway::{HOST, roots, server_tls};
+
 use super::support::{Calm, MS, SECOND, Violations, explore};
 use netwheel::testing::simulation::{Failure, Faults, Network, Simulation};
 use std::sync::{Arc, Mutex};

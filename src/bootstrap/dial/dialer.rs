@@ -1,0 +1,312 @@
+//! Opens connections to one server: looks up its name on a worker, and remembers its addresses.
+//!
+//! A name is looked up again when its addresses are too old, and when none of them could be
+//! connected to. If a lookup fails, or all workers are busy, the addresses of the last one are
+//! used. The address that was connected to last is tried first the next time. An address that
+//! fails, or drops its connections, is tried last.
+//!
+//! Invariants: the callback of each attempt is called once, or dropped with the work of a worker.
+//! Several attempts that fail at the same time move on by one address only. No lock is held while a
+//! callback is called. Runs on any thread.
+
+use crate::{
+    channel::ChannelShared,
+    clock::nanos,
+    error::{Error, Result},
+    event_loop::{Attempt, ConnectCallback, EventLoop},
+    group::EventLoopGroup,
+    transport::{Address, ToAddress},
+};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// Opens a connection to one of these addresses.
+type ConnectAny = dyn Fn(Vec<Address>, Attempt, Box<dyn ConnectCallback>) + Send + Sync;
+
+/// A server, as the program has named it.
+pub(in crate::bootstrap) struct Target {
+    /// `None` if the program has given the addresses.
+    host: Option<Arc<str>>,
+    port: u16,
+    /// Empty before the first lookup.
+    addresses: Vec<Address>,
+}
+
+impl Target {
+    /// Resolves the address, which may block on a name server.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if a name does not have an address.
+    pub(in crate::bootstrap) fn resolve(address: impl ToAddress) -> Result<Self> {
+        let host = address.host();
+        let addresses = resolve(address)?;
+        let port = addresses.first().and_then(Address::as_tcp).map_or(0, |address| address.port());
+        Ok(Target { host, port, addresses })
+    }
+
+    /// Returns a target that is looked up before the first connection, unless the host is an
+    /// address.
+    #[cfg(feature = "http")]
+    pub(in crate::bootstrap) fn later(host: Arc<str>, port: u16) -> Self {
+        match host.parse::<std::net::IpAddr>() {
+            Ok(ip) => Target { host: None, port, addresses: vec![SocketAddr::new(ip, port).into()] },
+            Err(_) => Target { host: Some(host), port, addresses: Vec::new() },
+        }
+    }
+}
+
+/// Opens connections to one server.
+pub(in crate::bootstrap) struct Dialer {
+    group: EventLoopGroup,
+    /// The loop whose clock is used.
+    clock: EventLoop,
+    host: Option<Arc<str>>,
+    port: u16,
+    /// How long the addresses of a name are used.
+    lookup_ttl: Duration,
+    lookup: Mutex<Lookup>,
+    connect: Box<ConnectAny>,
+}
+
+/// The addresses of a server.
+#[derive(Default)]
+struct Lookup {
+    addresses: Vec<Address>,
+    /// Until when they are used.
+    until: u64,
+    /// Whether they were just resolved. They are then used once, however short their time is.
+    is_new: bool,
+    /// The number of the address that is tried first.
+    first: usize,
+}
+
+impl Dialer {
+    pub(in crate::bootstrap) fn new(
+        group: &EventLoopGroup,
+        target: Target,
+        lookup_ttl: Duration,
+        connect: Box<ConnectAny>,
+    ) -> Arc<Self> {
+        let Target { host, port, addresses } = target;
+        let clock = group.next().clone();
+        let until = clock.now().saturating_add(nanos(lookup_ttl));
+        let is_new = !addresses.is_empty();
+        let lookup = Mutex::new(Lookup { addresses, until, is_new, first: 0 });
+        Arc::new(Dialer { group: group.clone(), clock, host, port, lookup_ttl, lookup, connect })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lookup> {
+        self.lookup.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a connection.
+    pub(in crate::bootstrap) fn dial(self: &Arc<Self>, attempt: Attempt, done: Box<dyn ConnectCallback>) {
+        let Some(host) = self.host.clone().filter(|_| !self.take_fresh()) else {
+            return self.connect(attempt, done);
+        };
+        // The work, or this thread if no worker takes it.
+        let waiting = Arc::new(Mutex::new(Some((attempt, done))));
+        let (me, taken) = (self.clone(), waiting.clone());
+        let take = |waiting: &Mutex<Option<_>>| waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let refused = self.group.workers().execute(move || {
+            let Some((attempt, done)) = take(&taken) else { return };
+            match me.look_up(&host) {
+                Ok(()) => me.connect(attempt, done),
+                Err(error) => done.failed(error),
+            }
+        });
+        if let Err(refused) = refused
+            && let Some((attempt, done)) = take(&waiting)
+        {
+            match self.first_address() {
+                // Old addresses are better than none.
+                Some(_) => self.connect(attempt, done),
+                None => done.failed(refused.into_parts().1),
+            }
+        }
+    }
+
+    /// Returns whether the known addresses are used for the next connection.
+    fn take_fresh(&self) -> bool {
+        let mut lookup = self.lock();
+        let is_new = std::mem::take(&mut lookup.is_new);
+        is_new || !lookup.addresses.is_empty() && self.clock.now() < lookup.until
+    }
+
+    /// Looks up the name, which blocks.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the lookup fails, and none has succeeded before.
+    fn look_up(&self, host: &str) -> Result {
+        let found = resolve((host, self.port));
+        let until = self.clock.now().saturating_add(nanos(self.lookup_ttl));
+        let mut lookup = self.lock();
+        match found {
+            Ok(addresses) => {
+                lookup.replace(addresses);
+                lookup.until = until;
+                Ok(())
+            }
+            // A name server that does not answer must not end connections to known addresses.
+            Err(_) if !lookup.addresses.is_empty() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn connect(self: &Arc<Self>, attempt: Attempt, done: Box<dyn ConnectCallback>) {
+        let (addresses, first) = {
+            let lookup = self.lock();
+            (lookup.in_order(), lookup.first)
+        };
+        let done = Dialing { dialer: self.clone(), first, done };
+        (self.connect)(addresses, attempt, Box::new(done));
+    }
+
+    /// Returns the address that is tried first, as far as it is known.
+    pub(in crate::bootstrap) fn first_address(&self) -> Option<Address> {
+        let lookup = self.lock();
+        lookup.addresses.get(lookup.first).cloned()
+    }
+
+    /// Returns all known addresses.
+    pub(in crate::bootstrap) fn addresses(&self) -> Vec<Address> {
+        self.lock().addresses.clone()
+    }
+
+    /// Tries another address first the next time, because the connection to this one did not last.
+    pub(in crate::bootstrap) fn avoid(&self, address: Option<SocketAddr>) {
+        let mut lookup = self.lock();
+        if let Some(at) = lookup.position(address) {
+            lookup.move_on_from(at);
+        }
+    }
+}
+
+impl Lookup {
+    /// Replaces the addresses. The one that is tried first stays the first if it is among them.
+    fn replace(&mut self, addresses: Vec<Address>) {
+        let first = self.addresses.get(self.first).cloned();
+        self.first = addresses.iter().position(|address| Some(address) == first.as_ref()).unwrap_or(0);
+        self.addresses = addresses;
+    }
+
+    /// Returns the addresses in the order in which they are tried.
+    fn in_order(&self) -> Vec<Address> {
+        let (before, from) = self.addresses.split_at(self.first.min(self.addresses.len()));
+        [from, before].concat()
+    }
+
+    fn position(&self, address: Option<SocketAddr>) -> Option<usize> {
+        let address = Address::Tcp(address?);
+        self.addresses.iter().position(|other| *other == address)
+    }
+
+    /// Moves on to the next address, unless another failure has done so.
+    fn move_on_from(&mut self, first: usize) {
+        if self.first == first && !self.addresses.is_empty() {
+            self.first = (first + 1) % self.addresses.len();
+        }
+    }
+
+    /// Records that no address could be connected to. `first` was tried first.
+    fn note_failure(&mut self, first: usize, error: &Error) {
+        if is_about_the_address(error) {
+            self.move_on_from(first);
+            self.until = 0;
+        }
+    }
+}
+
+fn resolve(address: impl ToAddress) -> Result<Vec<Address>> {
+    address.addresses()
+}
+
+/// Returns whether another address may do better. A loop that is full or ends, and a connect that
+/// is cancelled, say nothing about the address.
+fn is_about_the_address(error: &Error) -> bool {
+    matches!(error, Error::Io { .. } | Error::TimedOut { .. } | Error::Peer(_))
+}
+
+/// A connection that is being opened.
+struct Dialing {
+    dialer: Arc<Dialer>,
+    /// The address that was tried first.
+    first: usize,
+    done: Box<dyn ConnectCallback>,
+}
+
+impl ConnectCallback for Dialing {
+    fn is_wanted(&self) -> bool {
+        self.done.is_wanted()
+    }
+
+    fn connected(self: Box<Self>, channel: Arc<ChannelShared>) {
+        {
+            let mut lookup = self.dialer.lock();
+            if let Some(at) = lookup.position(channel.peer_address()) {
+                lookup.first = at;
+            }
+        }
+        self.done.connected(channel);
+    }
+
+    fn failed(self: Box<Self>, error: Error) {
+        self.dialer.lock().note_failure(self.first, &error);
+        self.done.failed(error);
+    }
+}
+
+#[cfg(all(test, not(netwheel_loom)))]
+mod tests {
+    use super::*;
+    use std::io::ErrorKind;
+
+    fn address(n: u8) -> Address {
+        SocketAddr::from(([10, 0, 0, n], 80)).into()
+    }
+
+    fn lookup() -> Lookup {
+        Lookup { addresses: (0..3).map(address).collect(), until: 100, is_new: false, first: 0 }
+    }
+
+    fn refused() -> Error {
+        Error::io("connecting", ErrorKind::ConnectionRefused.into())
+    }
+
+    #[test]
+    fn failures_at_the_same_time_move_on_by_one_address() {
+        for failures in [1, 2, 3, 4, 8] {
+            let mut lookup = lookup();
+            // All were begun with the same address.
+            for _ in 0..failures {
+                lookup.note_failure(0, &refused());
+            }
+            assert_eq!((lookup.first, lookup.until), (1, 0), "{failures} failures");
+            assert_eq!(lookup.in_order(), [address(1), address(2), address(0)]);
+        }
+    }
+
+    #[test]
+    fn errors_that_are_not_about_the_address_move_nothing() {
+        let mut lookup = lookup();
+        for error in [Error::Cancelled, Error::ShutDown, Error::Closed] {
+            lookup.note_failure(0, &error);
+        }
+        assert_eq!((lookup.first, lookup.until), (0, 100));
+    }
+
+    #[test]
+    fn a_lookup_keeps_the_address_that_works() {
+        let mut lookup = lookup();
+        lookup.first = 2;
+        lookup.replace(vec![address(7), address(2)]);
+        assert_eq!(lookup.in_order(), [address(2), address(7)]);
+        lookup.replace(vec![address(8), address(9)]);
+        assert_eq!(lookup.in_order(), [address(8), address(9)], "it is gone");
+        lookup.move_on_from(1);
+        assert_eq!(lookup.first, 0, "not the address that is tried first");
+    }
+}

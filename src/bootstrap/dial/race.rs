@@ -1,0 +1,276 @@
+//! Connects to several addresses of one server: Happy Eyeballs ([RFC 8305]).
+//!
+//! The addresses are tried in turn, with alternating families. The next one is tried when the one
+//! before it has failed, or has not been connected within the connection attempt delay. The first
+//! connection wins: its handshake begins, and the other attempts are cancelled. If the handshake of
+//! the winner fails, the whole attempt fails.
+//!
+//! Invariants: the callback is called once, or dropped with the loop. At most one attempt per
+//! address is made, all on one loop. No lock is held while an attempt begins, ends or is cancelled.
+//! Begins on any thread, and continues on the loop.
+//!
+//! [RFC 8305]: https://www.rfc-editor.org/rfc/rfc8305
+
+use crate::{
+    channel::{ChannelShared, ScheduledTask},
+    error::{Error, Result},
+    event_loop::{Attempt, ConnectCallback, EventLoop},
+    transport::Address,
+};
+use std::{
+    collections::VecDeque,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// The largest number of addresses that are tried. Further ones are not.
+const MAX_ADDRESSES: usize = 16;
+
+/// Opens a connection to one address on the loop of the race.
+pub(in crate::bootstrap) type ConnectOne = dyn Fn(Address, Attempt, Box<dyn ConnectCallback>) + Send + Sync;
+
+/// An attempt to connect to one of several addresses.
+pub(in crate::bootstrap) struct Race {
+    event_loop: EventLoop,
+    connect: Box<ConnectOne>,
+    delay: Duration,
+    state: Mutex<RaceState>,
+}
+
+struct RaceState {
+    waiting: VecDeque<Address>,
+    /// Attempts in progress, by their numbers.
+    running: Vec<(usize, Attempt)>,
+    /// The number of attempts that have begun.
+    begun: usize,
+    /// The attempt that is connected. The others are cancelled.
+    winner: Option<usize>,
+    /// Begins the next attempt.
+    timer: Option<ScheduledTask>,
+    /// `None` once the result was reported.
+    done: Option<Box<dyn ConnectCallback>>,
+}
+
+/// Returns an error unless the delay is in the range of RFC 8305, section 8.
+///
+/// # Errors
+/// [`Error::Setting`] if it is out of range.
+pub(in crate::bootstrap) fn check_attempt_delay(delay: Duration) -> Result {
+    if (Duration::from_millis(10)..=Duration::from_secs(2)).contains(&delay) {
+        return Ok(());
+    }
+    Err(Error::setting("connection_attempt_delay", format!("{delay:?}"), "10 ms to 2 s"))
+}
+
+impl Race {
+    /// Begins to connect. `attempt` cancels all of it.
+    pub(in crate::bootstrap) fn begin(
+        event_loop: EventLoop,
+        addresses: Vec<Address>,
+        delay: Duration,
+        connect: Box<ConnectOne>,
+        attempt: &Attempt,
+        done: Box<dyn ConnectCallback>,
+    ) {
+        let mut waiting = interleave(addresses);
+        waiting.truncate(MAX_ADDRESSES);
+        let state =
+            RaceState { waiting, running: Vec::new(), begun: 0, winner: None, timer: None, done: Some(done) };
+        let race = Arc::new(Race { event_loop, connect, delay, state: Mutex::new(state) });
+        let weak = Arc::downgrade(&race);
+        attempt.cancels_with(move || {
+            if let Some(race) = weak.upgrade() {
+                race.cancel();
+            }
+        });
+        race.begin_next();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RaceState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins the attempt for the next address, if there is one.
+    fn begin_next(self: &Arc<Self>) {
+        let attempt = Attempt::new();
+        let (number, address, timer) = {
+            let mut state = self.lock();
+            let timer = state.timer.take();
+            if state.winner.is_some() {
+                return;
+            }
+            let Some(address) = state.waiting.pop_front() else { return };
+            let number = state.begun;
+            state.begun += 1;
+            state.running.push((number, attempt.clone()));
+            (number, address, timer)
+        };
+        if let Some(timer) = timer {
+            timer.cancel();
+        }
+        self.arm();
+        (self.connect)(address, attempt, Box::new(Racer { race: self.clone(), number }));
+    }
+
+    /// Begins the next attempt after the delay.
+    fn arm(self: &Arc<Self>) {
+        if self.lock().waiting.is_empty() {
+            return;
+        }
+        let me = self.clone();
+        // A loop that has ended fails the attempt in progress.
+        let Ok(timer) = self.event_loop.schedule_always(self.delay, move || me.begin_next()) else { return };
+        let unused = {
+            let mut state = self.lock();
+            if state.winner.is_some() || state.waiting.is_empty() {
+                Some(timer)
+            } else {
+                state.timer.replace(timer)
+            }
+        };
+        if let Some(unused) = unused {
+            unused.cancel();
+        }
+    }
+
+    /// Cancels all attempts. The last one reports it.
+    fn cancel(&self) {
+        let (running, timer) = {
+            let mut state = self.lock();
+            state.waiting.clear();
+            let running: Vec<_> = state.running.iter().map(|(_, attempt)| attempt.clone()).collect();
+            (running, state.timer.take())
+        };
+        self.end(running, timer);
+    }
+
+    /// Ends attempts, and the wait for the next one.
+    fn end(&self, attempts: Vec<Attempt>, timer: Option<ScheduledTask>) {
+        if let Some(timer) = timer {
+            timer.cancel();
+        }
+        for attempt in attempts {
+            attempt.cancel(&self.event_loop.shared);
+        }
+    }
+
+    /// Returns whether the connection of an attempt is wanted, and lets the first one win.
+    fn wins(&self, number: usize) -> bool {
+        let (others, timer) = {
+            let mut state = self.lock();
+            if !state.done.as_ref().is_some_and(|done| done.is_wanted()) {
+                return false;
+            }
+            match state.winner {
+                Some(winner) => return winner == number,
+                None => state.winner = Some(number),
+            }
+            state.waiting.clear();
+            let (won, others) = state.running.drain(..).partition(|(other, _)| *other == number);
+            state.running = won;
+            (others, state.timer.take())
+        };
+        let others: Vec<(usize, Attempt)> = others;
+        self.end(others.into_iter().map(|(_, attempt)| attempt).collect(), timer);
+        true
+    }
+
+    fn connected(&self, number: usize, shared: Arc<ChannelShared>) {
+        let done = {
+            let mut state = self.lock();
+            state.running.retain(|(other, _)| *other != number);
+            state.done.take()
+        };
+        if let Some(done) = done {
+            done.connected(shared);
+        }
+    }
+
+    fn failed(self: &Arc<Self>, number: usize, error: Error) {
+        let done = {
+            let mut state = self.lock();
+            state.running.retain(|(other, _)| *other != number);
+            match state.winner {
+                Some(winner) if winner == number => state.done.take(),
+                Some(_) => None,
+                None if state.waiting.is_empty() && state.running.is_empty() => state.done.take(),
+                None => None,
+            }
+        };
+        match done {
+            Some(done) => done.failed(error),
+            None => self.begin_next(),
+        }
+    }
+}
+
+/// The callback of one attempt.
+struct Racer {
+    race: Arc<Race>,
+    number: usize,
+}
+
+impl ConnectCallback for Racer {
+    fn is_wanted(&self) -> bool {
+        self.race.wins(self.number)
+    }
+
+    fn connected(self: Box<Self>, shared: Arc<ChannelShared>) {
+        self.race.connected(self.number, shared);
+    }
+
+    fn failed(self: Box<Self>, error: Error) {
+        self.race.failed(self.number, error);
+    }
+}
+
+/// Alternates between the families of the addresses, beginning with that of the first one. The
+/// order within a family is kept (RFC 8305, section 4).
+fn interleave(addresses: Vec<Address>) -> VecDeque<Address> {
+    let is_v6 = |address: &Address| address.as_tcp().is_some_and(|address: SocketAddr| address.is_ipv6());
+    let begins_with_v6 = addresses.first().is_some_and(is_v6);
+    let (first, second): (Vec<_>, Vec<_>) =
+        addresses.into_iter().partition(|address| is_v6(address) == begins_with_v6);
+    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    let mut all = VecDeque::new();
+    loop {
+        let before = all.len();
+        all.extend(first.next());
+        all.extend(second.next());
+        if all.len() == before {
+            return all;
+        }
+    }
+}
+
+#[cfg(all(test, not(netwheel_loom)))]
+mod tests {
+    use super::*;
+
+    fn addresses(texts: &[&str]) -> Vec<Address> {
+        texts.iter().map(|text| Address::Tcp(text.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn families_alternate_and_keep_their_order() {
+        for (given, expected) in [
+            (
+                &["[::1]:1", "[::2]:1", "[::3]:1", "1.1.1.1:1"][..],
+                &["[::1]:1", "1.1.1.1:1", "[::2]:1", "[::3]:1"][..],
+            ),
+            (&["1.1.1.1:1", "2.2.2.2:1", "[::1]:1"], &["1.1.1.1:1", "[::1]:1", "2.2.2.2:1"]),
+            (&["1.1.1.1:1"], &["1.1.1.1:1"]),
+            (&[], &[]),
+        ] {
+            assert_eq!(Vec::from(interleave(addresses(given))), addresses(expected));
+        }
+    }
+
+    #[test]
+    fn the_delay_has_the_range_of_the_rfc() {
+        for (millis, is_allowed) in [(9, false), (10, true), (250, true), (2000, true), (2001, false)] {
+            assert_eq!(check_attempt_delay(Duration::from_millis(millis)).is_ok(), is_allowed, "{millis} ms");
+        }
+    }
+}
