@@ -232,13 +232,14 @@ impl Handler for Client {
                     self.leaving.answered();
                 }
             }
-            Reply::Bye { reason } => {
+            Reply::Bye { reason, .. } => {
                 let why = match reason {
                     Reason::Idle => "the connection was idle",
                     Reason::Shutdown => "it is shutting down",
                     Reason::ProtocolError => "it received an invalid request",
                     Reason::SlowConsumer => "we read too slowly",
                     Reason::TooSlow => "we sent too slowly",
+                    Reason::Overloaded => "it is overloaded",
                 };
                 self.why = Some(format!("the server closed the connection: {why}"));
             }

@@ -212,7 +212,7 @@ impl Handler for Innocent {
             }
             Reply::Message { from, text, .. } => self.heard(&from, &text),
             Reply::Ping => ctx.write(Request::Pong)?,
-            Reply::Bye { reason } => {
+            Reply::Bye { reason, .. } => {
                 self.farewell = true;
                 log::info!("innocent-{}: {reason:?}", self.number);
                 if self.watch.lock().over {

@@ -190,7 +190,16 @@ pub(crate) enum Reply {
     },
     Bye {
         reason: Reason,
+        /// Time after which the client should connect again, if the server is overloaded.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry_after_ms: Option<u64>,
     },
+}
+
+impl From<Reason> for Reply {
+    fn from(reason: Reason) -> Self {
+        Reply::Bye { reason, retry_after_ms: None }
+    }
 }
 
 /// Reason for which a request was refused.
@@ -221,4 +230,6 @@ pub(crate) enum Reason {
     SlowConsumer,
     /// The login or a line took too long.
     TooSlow,
+    /// The server is overloaded and has refused the login.
+    Overloaded,
 }

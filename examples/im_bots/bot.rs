@@ -84,7 +84,7 @@ impl Handler for Bot {
                 self.why = Some(message);
                 ctx.close();
             }
-            Reply::Bye { reason } => {
+            Reply::Bye { reason, .. } => {
                 self.bye = Some(reason);
                 self.why = Some(format!("the server closed the connection: {reason:?}"));
             }

@@ -234,7 +234,7 @@ pub(crate) fn send(user: &str, channel: &Channel<Reply>, message: Reply) {
     let Err(refused) = channel.write(message) else { return };
     if let Error::Full { .. } = refused.error() {
         log::info!("{user}: too slow ({}), closing", refused.error());
-        let goodbye = channel.execute(|scope| scope.close_with(Reply::Bye { reason: Reason::SlowConsumer }));
+        let goodbye = channel.execute(|scope| scope.close_with(Reason::SlowConsumer.into()));
         if goodbye.is_err() {
             channel.close_now();
         }

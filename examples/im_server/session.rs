@@ -11,7 +11,12 @@ use crate::{
     protocol::{Code, Reason, Reply, Request},
     room::{Room, deliveries},
 };
-use netwheel::{error::PeerError, prelude::*, time::Delay};
+use netwheel::{
+    admission::Work,
+    error::{Overloaded, PeerError},
+    prelude::*,
+    time::Delay,
+};
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -135,7 +140,7 @@ impl Handler for Session {
                 log::info!("{}: too slow ({error:#}), closing", self.describe(ctx));
                 // Other clients no longer need to slow down for this one.
                 self.set_congested(false);
-                ctx.close_with(Reply::Bye { reason: Reason::SlowConsumer })
+                ctx.close_with(Reason::SlowConsumer.into())
             }
             error => {
                 log::debug!("{}: {error:#}, closing", self.describe(ctx));
@@ -185,7 +190,10 @@ impl Session {
     fn answer(&mut self, ctx: &mut Context<'_, Self>, request: Request) -> Result {
         self.pace.charge(Cost::request());
         let answer = match request {
-            Request::Login { user } => self.login(ctx, &user),
+            Request::Login { user } => match ctx.admit(Work::Login) {
+                Ok(()) => self.login(ctx, &user),
+                Err(refused) => return self.overloaded(ctx, refused),
+            },
             Request::Join { room } => self.join(ctx, &room),
             Request::Leave { room } => self.leave(ctx, &room),
             Request::Say { room, text, id } => self.say(ctx, &room, text, id),
@@ -227,6 +235,15 @@ impl Session {
         let Settings { heartbeat, idle_timeout, ack_timeout, .. } = self.settings;
         let [heartbeat_ms, idle_ms, ack_timeout_ms] = [heartbeat, idle_timeout, ack_timeout].map(millis);
         Ok(Some(Reply::Welcome { user: user.to_string(), heartbeat_ms, idle_ms, ack_timeout_ms }))
+    }
+
+    /// Refuses a login because the loop is overloaded. The client connects again later.
+    fn overloaded(&mut self, ctx: &mut Context<'_, Self>, refused: Overloaded) -> Result {
+        let millis = u64::try_from(refused.retry_after().as_millis()).unwrap_or(u64::MAX);
+        log::debug!("{}: the login is refused: {refused}", self.describe(ctx));
+        ctx.write(Reply::Bye { reason: Reason::Overloaded, retry_after_ms: Some(millis) })?;
+        ctx.close();
+        Ok(())
     }
 
     /// Joins a room. The announcer notifies the other members later.
@@ -486,7 +503,7 @@ fn error_reply(code: Code, message: String) -> Reply {
 }
 
 fn bye(ctx: &mut Context<'_, Session>, reason: Reason) -> Result {
-    ctx.write(Reply::Bye { reason })?;
+    ctx.write(reason.into())?;
     ctx.close();
     Ok(())
 }

@@ -39,6 +39,8 @@ pub(super) struct Sending {
     pub(super) members: usize,
     /// A member that does not receive it.
     pub(super) except: Option<ChannelId>,
+    /// Whether overloaded loops refuse it.
+    pub(super) is_bulk: bool,
     /// The group's deliveries in progress, among which this broadcast counts.
     pub(super) waiting: Arc<WaitingDeliveries>,
 }
@@ -64,7 +66,7 @@ impl<M: Clone + Send + Sync + 'static> SharedBroadcast<M> {
     /// The message if no loop accepts its delivery.
     pub(super) fn send(self, reserved: Vec<PartReservations>) -> Result<Broadcast, SendError<M>> {
         let shared_broadcast = Arc::new(self);
-        let Sending { parts, members, except, .. } = &shared_broadcast.sending;
+        let Sending { parts, members, except, is_bulk, .. } = &shared_broadcast.sending;
         let (members, loops) = (*members, parts.iter().map(|part| part.event_loop).collect());
         let (mut unreached, mut refused, mut reason) = (0, 0, None);
         let mut reserved = reserved.into_iter();
@@ -72,7 +74,12 @@ impl<M: Clone + Send + Sync + 'static> SharedBroadcast<M> {
             let except = except.filter(|id| id.event_loop == part.event_loop).map(|id| id.key);
             let reserved = reserved.next().flatten();
             let delivery = Delivery::new(shared_broadcast.clone(), part.keys.clone(), except, reserved);
-            if let Err((delivery, why)) = part.sender.broadcast(Box::new(delivery)) {
+            let admitted = if *is_bulk { part.sender.admit_bulk() } else { Ok(()) };
+            let sent = match admitted {
+                Ok(()) => part.sender.broadcast(Box::new(delivery)),
+                Err(refused) => Err((Box::new(delivery), refused.into())),
+            };
+            if let Err((delivery, why)) = sent {
                 unreached += delivery.members();
                 refused += 1;
                 reason = Some(why);
@@ -170,7 +177,8 @@ impl TestGroup {
         let (parts, members) = (Arc::from([part]), members.len() - usize::from(except.is_some()));
         self.waiting.begin(members).expect("the group has no limit");
         let except_id = except.map(|key| ChannelId { event_loop, key });
-        let sending = Sending { parts, members, except: except_id, waiting: self.waiting.clone() };
+        let waiting = self.waiting.clone();
+        let sending = Sending { parts, members, except: except_id, is_bulk: false, waiting };
         let broadcast = Arc::new(SharedBroadcast::new(Bytes::new(), sending));
         Box::new(Delivery::new(broadcast, keys, except, Some(reserved)))
     }
