@@ -111,7 +111,8 @@ metrics! {
     shed_handshakes: external counter, as "shed" by work = "handshake";
     /// Requests that [`Context::admit`](crate::Context::admit) has refused because the loop was
     /// overloaded.
-    shed_logins: external counter, as "shed" by work = "login";
+    shed_logins: external counter, as "shed" by work = "login",
+        help "Requests that were refused because the loop was overloaded.";
     /// Broadcasts to channels of the loop that were refused because the loop was overloaded.
     shed_bulk: external counter, as "shed" by work = "bulk";
     /// Classes of [`Work`](crate::admission::Work) that are limited now, 0 to 4.

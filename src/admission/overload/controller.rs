@@ -12,7 +12,7 @@
 //! # Limits
 //! While the loop is late, the number of admissions of a late window is what the loop can serve.
 //! The first class that is not at its floor gets this rate times target / delay as its limit. A
-//! loop that is not late raises the last limit: by the share of time in which it slept, or by 2 %
+//! loop that is not late raises the last limit: by the share of time in which it slept, or by 1 %
 //! if it did not sleep. A limit that has refused nothing in a window is doubled, and lifted after
 //! two such windows if it is far above the admissions.
 //!
@@ -51,11 +51,11 @@ const PATIENCE: u32 = 20;
 const LONGEST_HINT: u64 = 60_000_000_000;
 
 /// The share of busy time at which a limit is raised slowly only.
-const FULL_LOAD: f64 = 0.95;
+const FULL_LOAD: f64 = 0.98;
 
 /// The factors by which a limit falls and rises in a window.
-const CUT: std::ops::RangeInclusive<f64> = 0.3..=0.9;
-const RAISE: std::ops::RangeInclusive<f64> = 1.02..=2.0;
+const CUT: std::ops::RangeInclusive<f64> = 0.3..=0.95;
+const RAISE: std::ops::RangeInclusive<f64> = 1.01..=2.0;
 
 /// Windows without a refusal after which a limit is lifted.
 const QUIET_WINDOWS: u32 = 2;
