@@ -177,7 +177,8 @@ impl EventLoopGroupBuilder {
     ///
     /// Refusals are counted ([`LoopMetrics::shed_accepts`](crate::metrics::LoopMetrics) and the
     /// fields after it), and [`overload_level`](crate::metrics::LoopMetrics::overload_level) is the
-    /// number of classes that are limited now. There are no other settings.
+    /// number of classes that are limited now. The limits are derived from measurements and cannot
+    /// be set.
     ///
     /// ```
     /// # use netwheel::EventLoopGroup;

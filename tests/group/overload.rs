@@ -1,5 +1,5 @@
-//! Overload control on a manual clock: what an overloaded loop refuses, in which order, and what it
-//! never refuses. The handlers take time by advancing the clock.
+//! Overload control on a manual clock: the order in which an overloaded loop refuses work, and
+//! established channels, which it serves. The handlers take time by advancing the clock.
 
 use crate::support::{
     tcp::{ANY_PORT, connect, read_n, read_to_end},

@@ -10,8 +10,8 @@
 //! delay of a window exceeds the target, as in CoDel: a queue that stands, not a single spike.
 //!
 //! # Limits
-//! While the loop is late, the number of admissions of a late window is what the loop can serve.
-//! The first class that is not at its floor gets this rate times target / delay as its limit. A
+//! A late loop is saturated, so the rate of admissions in a late window is its capacity. The first
+//! class that is not at its floor gets this rate times target / delay as its limit. A
 //! loop that is not late raises the last limit: by the share of time in which it slept, or by 1 %
 //! if it did not sleep. A limit that has refused nothing in a window is doubled, and lifted after
 //! two such windows if it is far above the admissions.
@@ -262,7 +262,8 @@ impl OverloadController {
         }
     }
 
-    /// Updates the hint for refused clients. Broadcasts have no client that returns.
+    /// Updates the hint for refused clients. Refused broadcasts do not count, because they do not
+    /// return.
     fn update_hint(&mut self, counts: &[WorkCount], elapsed: f64) {
         let of_clients = &counts[..Work::Bulk as usize];
         let refused: u64 = of_clients.iter().map(|count| count.refused).sum();

@@ -1,12 +1,11 @@
 //! Overload control of one loop: which deferrable work it admits while it misses its target.
 //!
 //! The target is a time from readable to handled. The controller measures the delay of each turn,
-//! from readings of the clock that the turn makes anyway. While the loop misses the target, it
-//! limits the classes of [`Work`], one after the other. `WorkLimits` applies the limits, on any
-//! thread.
+//! without further readings of the clock. While the loop misses the target, it limits the classes
+//! of [`Work`], one after the other. `WorkLimits` applies the limits, on any thread.
 //!
 //! Invariants: a later class is limited only while all earlier ones are at their lowest limit. A
-//! loop that meets its target for a while has no limits. Pure apart from atomic counters: times
+//! loop that meets its target for a while lifts all limits. Pure apart from atomic counters: times
 //! are arguments, in nanoseconds.
 
 mod controller;

@@ -16,7 +16,7 @@ pub enum Work {
     Handshake,
     /// A login, or another request that a client can repeat later: an HTTP request that upgrades
     /// the connection, an expensive query. The program submits it to
-    /// [`Context::admit`](crate::Context::admit) and tells the client when to come back.
+    /// [`Context::admit`](crate::Context::admit), and sends the hint of a refusal to the client.
     Login,
     /// A broadcast to a group whose messages may be skipped
     /// ([`ChannelGroupBuilder::bulk`](crate::channel::ChannelGroupBuilder::bulk)).

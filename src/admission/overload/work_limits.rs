@@ -25,7 +25,7 @@ const UNLIMITED: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct WorkLimits {
     classes: [ClassLimit; Work::ALL.len()],
-    /// The mean of the times that refused clients are told, in nanoseconds.
+    /// The mean of the hints for refused clients, in nanoseconds.
     retry_after: AtomicU64,
     /// The random numbers of the loop.
     random: Arc<Random>,
@@ -61,8 +61,8 @@ impl WorkCount {
 }
 
 impl WorkLimits {
-    /// Creates limits that admit everything. Until the controller knows more, refused clients are
-    /// told to return after `patience`. That is also the longest time for which an unfinished
+    /// Creates limits that admit everything. Until the controller sets another one, the mean hint
+    /// for refused clients is `patience`. That is also the longest time for which an unfinished
     /// handshake waits for its turn.
     pub(super) fn new(target: Duration, patience: Duration, random: Arc<Random>) -> Self {
         let class = |_| ClassLimit {

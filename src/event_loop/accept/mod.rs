@@ -65,8 +65,8 @@ use std::{
 /// The pause of a listener after a panic in the loop's own code, in nanoseconds.
 const REST_AFTER_PANIC: u64 = 1_000_000_000;
 
-/// The number of connections that an overloaded loop resets in a turn, besides those that it
-/// accepts.
+/// The maximum number of connections that a listener resets in a turn because of overload. Accepted
+/// connections are not included.
 const SHED_PER_TURN: usize = 1024;
 
 /// The loops that serve the connections of a listener.

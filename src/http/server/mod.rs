@@ -55,9 +55,9 @@ use std::sync::Arc;
 ///   unless it has begun to respond. It may answer in its `error` instead. In the middle of a body
 ///   the connection is reset, so that the client can detect the incomplete response.
 /// - **Overload**: a loop that misses its
-///   [`overload_target`](crate::group::EventLoopGroupBuilder::overload_target) answers requests that
-///   open a WebSocket with 503 and `Retry-After`. [`deferrable`](HttpServer::deferrable) selects
-///   other requests.
+///   [`overload_target`](crate::group::EventLoopGroupBuilder::overload_target) answers requests
+///   that open a WebSocket with 503 and `Retry-After`. [`deferrable`](HttpServer::deferrable)
+///   selects other requests.
 /// - **Other protocols**: after a response of 101, or of 2xx to CONNECT, nothing more is decoded.
 ///   The handler [replaces the pipeline](crate::Context::replace_pipeline), and the bytes behind
 ///   the request go to the next one.

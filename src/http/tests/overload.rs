@@ -2,7 +2,7 @@
 
 use super::support::{GET, get};
 use crate::{
-    http::{HttpServer, Part, Request, Response},
+    http::{Part, Request, Response, server::HttpServer},
     pipeline::{Context, Handler},
     testing::EmbeddedChannel,
 };

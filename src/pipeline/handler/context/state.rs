@@ -104,7 +104,7 @@ impl<H: Handler> Context<'_, H> {
     /// group has an
     /// [`overload_target`](crate::group::EventLoopGroupBuilder::overload_target).
     ///
-    /// Call this before the work begins, and tell a refused client when to come back. Work of one
+    /// Call this before the work begins, and send the hint of a refusal to the client. Work of one
     /// class should cost about the same each time, because admissions are counted.
     ///
     /// ```
