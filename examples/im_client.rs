@@ -257,6 +257,7 @@ impl Handler for Client {
                     Reason::SlowConsumer => "we read too slowly",
                     Reason::TooSlow => "we sent too slowly",
                     Reason::MaxAge => "it has reached its maximum age",
+                    Reason::Overloaded => "it is overloaded",
                 };
                 self.why = Some(format!("the server closed the connection: {why}"));
             }

@@ -81,6 +81,8 @@ pub(crate) const ACCEPT_ERRORS: LogTopic = LogTopic::once("failed accepts");
 pub(crate) const DENIED: LogTopic = LogTopic::once("connections denied by a filter");
 /// Connections beyond a limit.
 pub(crate) const TURNED_AWAY: LogTopic = LogTopic::once("connections beyond a limit");
+/// Connections that an overloaded loop refuses.
+pub(crate) const OVERLOADED: LogTopic = LogTopic::once("connections refused by an overloaded loop");
 /// Failures of the program's farewell or hook for a rejected connection.
 pub(crate) const TURNING_AWAY: LogTopic = LogTopic::once("hooks for rejected connections");
 /// Connections that could not become channels.

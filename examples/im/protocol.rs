@@ -236,6 +236,7 @@ pub(crate) enum Reply {
     },
 }
 
+
 /// Reason for which a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -266,4 +267,6 @@ pub(crate) enum Reason {
     TooSlow,
     /// The connection has reached its maximum age.
     MaxAge,
+    /// The server is overloaded and has refused the login.
+    Overloaded,
 }

@@ -35,6 +35,9 @@ impl ChatServer {
             .io_ratio(options.io_ratio)
             .max_group_outbound(options.max_outbound_total)
             .workers(&directory);
+        if !options.overload_target.is_zero() {
+            group = group.overload_target(options.overload_target);
+        }
         if !options.watchdog.is_zero() {
             let hub = hub.clone();
             group = group.watchdog(Watchdog::new(options.watchdog).on_stall(move |stall| {

@@ -121,6 +121,11 @@ pub(crate) struct Options {
     /// Percentage of its busy time that a loop spends on I/O while tasks wait.
     #[arg(long, default_value_t = 50)]
     pub(crate) io_ratio: u32,
+    /// Time in which a loop should handle a client that has sent something. A loop that misses it
+    /// refuses connections, TLS handshakes and logins, in this order, and tells clients when to
+    /// come back; 0s disables this.
+    #[arg(long, default_value = "50ms", value_parser = humantime::parse_duration)]
+    pub(crate) overload_target: Duration,
     /// Maximum length in bytes of a line from a client.
     #[arg(long, default_value_t = 65536)]
     pub(crate) max_line: usize,

@@ -11,7 +11,13 @@ use crate::{
     protocol::{Code, Reason, Reply, Request, VERSION},
     room::{Room, deliveries},
 };
-use netwheel::{channel::ShutdownCause, error::PeerError, prelude::*, time::Delay};
+use netwheel::{
+    admission::Work,
+    channel::ShutdownCause,
+    error::{Overloaded, PeerError},
+    prelude::*,
+    time::Delay,
+};
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -192,7 +198,10 @@ impl Session {
     fn answer(&mut self, ctx: &mut Context<'_, Self>, request: Request) -> Result {
         self.pace.charge(Cost::request());
         let answer = match request {
-            Request::Login { user } => self.login(ctx, &user),
+            Request::Login { user } => match ctx.admit(Work::Login) {
+                Ok(()) => self.login(ctx, &user),
+                Err(refused) => return self.overloaded(ctx, refused),
+            },
             Request::Join { room } => self.join(ctx, &room),
             Request::Leave { room } => self.leave(ctx, &room),
             Request::Say { room, text, id } => self.say(ctx, &room, text, id),
@@ -237,6 +246,15 @@ impl Session {
         let [heartbeat_ms, idle_ms, ack_timeout_ms] = [heartbeat, idle_timeout, ack_timeout].map(millis);
         let (user, version) = (user.to_string(), VERSION);
         Ok(Some(Reply::Welcome { user, heartbeat_ms, idle_ms, ack_timeout_ms, version }))
+    }
+
+    /// Refuses a login because the loop is overloaded. The client connects again later.
+    fn overloaded(&mut self, ctx: &mut Context<'_, Self>, refused: Overloaded) -> Result {
+        let millis = u64::try_from(refused.retry_after().as_millis()).unwrap_or(u64::MAX);
+        log::debug!("{}: the login is refused: {refused}", self.describe(ctx));
+        ctx.write(Reply::Bye { reason: Reason::Overloaded, retry_after_ms: Some(millis) })?;
+        ctx.close();
+        Ok(())
     }
 
     /// Joins a room. The announcer notifies the other members later.

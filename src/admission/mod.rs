@@ -21,11 +21,14 @@
 
 mod gate;
 mod ip_filter;
+mod overload;
 
 pub(crate) use gate::{AddressChange, Admitted, Gate};
 pub use ip_filter::{IpFilter, IpRule};
+pub use overload::Work;
+pub(crate) use overload::{OverloadController, WorkLimits};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Overloaded, Result};
 use bytes::Bytes;
 use std::{fmt, net::SocketAddr, sync::Arc};
 
@@ -50,6 +53,11 @@ pub(crate) const MAX_FAREWELL: usize = 1024;
 /// ([`LoopMetrics::rejected_filter`](crate::metrics::LoopMetrics::rejected_filter),
 /// [`rejected_limit`](crate::metrics::LoopMetrics::rejected_limit)) and logged, at most one line
 /// every ten seconds.
+///
+/// A loop that misses its
+/// [`overload_target`](crate::group::EventLoopGroupBuilder::overload_target) refuses connections
+/// too. They are reset, unless there is a [farewell](Admission::farewell), and counted as
+/// [`LoopMetrics::shed_accepts`](crate::metrics::LoopMetrics::shed_accepts).
 ///
 /// A connection stops counting when its handler is dropped and its socket is closed. A peer that
 /// sees the end of its connection and reconnects at the same moment may still be rejected.
@@ -241,6 +249,9 @@ pub enum RejectReason {
         /// The limit of each loop.
         limit: usize,
     },
+    /// The loop that would serve the connection is overloaded
+    /// ([`overload_target`](crate::group::EventLoopGroupBuilder::overload_target)).
+    Overloaded(Overloaded),
 }
 
 impl Rejection {
@@ -271,6 +282,7 @@ impl fmt::Display for RejectReason {
             RejectReason::LoopFull { limit } => {
                 write!(f, "each event loop has reached its limit of {limit} connections")
             }
+            RejectReason::Overloaded(overloaded) => write!(f, "{overloaded}"),
         }
     }
 }

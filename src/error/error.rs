@@ -1,7 +1,8 @@
 //! The error of the crate.
 
 use super::{
-    encode_error::EncodeError, peer_error::PeerError, resource::Resource, setting_error::SettingError,
+    encode_error::EncodeError, overloaded::Overloaded, peer_error::PeerError, resource::Resource,
+    setting_error::SettingError,
 };
 use std::{fmt, io, sync::Arc, time::Duration};
 
@@ -45,6 +46,10 @@ pub enum Error {
         /// Its limit.
         limit: usize,
     },
+    /// The event loop misses its
+    /// [`overload_target`](crate::group::EventLoopGroupBuilder::overload_target) and refuses work
+    /// of this class.
+    Overloaded(Overloaded),
     /// The event loop, worker pool or timer is shutting down or has ended. It accepts no more work.
     ShutDown,
     /// The operating system reported an error.
@@ -148,6 +153,7 @@ impl fmt::Display for Error {
             Error::Closed => f.write_str("the channel is closed"),
             Error::NotConnected => f.write_str("the datagram channel is not connected and needs an address"),
             Error::Full { resource, limit } => write!(f, "the limit of {limit} {resource} is reached"),
+            Error::Overloaded(e) => write!(f, "{e}"),
             Error::ShutDown => f.write_str("shut down; no more work is accepted"),
             Error::Io { operation, .. } => write!(f, "{operation} failed"),
             Error::TimedOut { operation, after } => write!(f, "{operation} timed out after {after:?}"),
@@ -193,6 +199,12 @@ impl From<EncodeError> for Error {
 impl From<SettingError> for Error {
     fn from(e: SettingError) -> Self {
         Error::Setting(e)
+    }
+}
+
+impl From<Overloaded> for Error {
+    fn from(e: Overloaded) -> Self {
+        Error::Overloaded(e)
     }
 }
 

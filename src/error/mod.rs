@@ -9,6 +9,7 @@ mod encode_error;
 #[expect(clippy::module_inception, reason = "each file is named after its main type")]
 pub(crate) mod error;
 mod log_topic;
+mod overloaded;
 mod panics;
 mod peer_error;
 mod resource;
@@ -20,6 +21,7 @@ mod tests;
 pub use encode_error::EncodeError;
 pub use error::BoxError;
 pub(crate) use error::{Error, Result};
+pub use overloaded::Overloaded;
 pub(crate) use panics::{caught, drop_guarded, panic_message, panic_text};
 pub use peer_error::{PeerError, ProtocolCause};
 pub use resource::Resource;

@@ -1,7 +1,7 @@
 //! `SendError<T>`: a value that was refused, with the reason.
 
 use super::error::Error;
-use std::fmt;
+use std::{fmt, time::Duration};
 
 /// A value that an operation refused, with the reason. Hands the value back to the caller.
 ///
@@ -70,6 +70,15 @@ impl<T> SendError<T> {
     /// ([`Error::PipelineReplaced`]). Trying again cannot succeed.
     pub fn is_closed(&self) -> bool {
         matches!(self.error, Error::Closed | Error::ShutDown | Error::PipelineReplaced)
+    }
+
+    /// Returns the time after which to try again, if the event loop is overloaded
+    /// ([`Error::Overloaded`]).
+    pub fn retry_after(&self) -> Option<Duration> {
+        match &self.error {
+            Error::Overloaded(overloaded) => Some(overloaded.retry_after()),
+            _ => None,
+        }
     }
 
     /// Replaces the value, and keeps the reason.

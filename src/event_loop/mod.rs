@@ -91,6 +91,7 @@ pub(crate) use watchdog::WatchdogThread;
 pub use watchdog::{Stall, Watchdog};
 
 use crate::{
+    admission::Work,
     error::{Error, Result, SendError, panic_message},
     metrics::LoopMetrics,
     sync::{Completion, completion, loop_id},
@@ -134,6 +135,13 @@ impl EventLoop {
         metrics.tasks_pending = self.shared.mailbox.len() as u64;
         metrics.tasks_refused = self.shared.mailbox.refused() as u64;
         metrics.log_lines_suppressed = self.shared.log.suppressed();
+        if let Some(limits) = &self.shared.limits {
+            metrics.shed_accepts = limits.refused(Work::Accept);
+            metrics.shed_handshakes = limits.refused(Work::Handshake);
+            metrics.shed_logins = limits.refused(Work::Login);
+            metrics.shed_bulk = limits.refused(Work::Bulk);
+            metrics.overload_level = limits.level();
+        }
         metrics
     }
 

@@ -32,6 +32,7 @@ chapters! {
     resp: "resp.md",
     durable_timers: "durable-timers.md",
     backpressure: "backpressure.md",
+    storms: "storms.md",
     threads: "threads.md",
     errors: "errors.md",
     testing: "testing.md",

@@ -103,6 +103,20 @@ metrics! {
     /// its queue is full. Counted by the loop that closed them, or by the listener's loop if the
     /// other one could not take them. They count as `accepted` too.
     rejected_by_loop: counter, help "Accepted connections that their loop closed at once.";
+    /// Connections reset at once because the loop that would serve them was overloaded. Counted by
+    /// that loop.
+    shed_accepts: external counter, as "shed" by work = "accept",
+        help "Work that was refused because the loop was overloaded, by class.";
+    /// Connections reset in their handshake because the loop was overloaded.
+    shed_handshakes: external counter, as "shed" by work = "handshake";
+    /// Requests that [`Context::admit`](crate::Context::admit) has refused because the loop was
+    /// overloaded.
+    shed_logins: external counter, as "shed" by work = "login",
+        help "Requests that were refused because the loop was overloaded.";
+    /// Broadcasts to channels of the loop that were refused because the loop was overloaded.
+    shed_bulk: external counter, as "shed" by work = "bulk";
+    /// Classes of [`Work`](crate::admission::Work) that are limited now, 0 to 4.
+    overload_level: external gauge, help "Classes of work that are limited.";
     /// Accepts that failed.
     accept_errors: counter;
     /// Connections established by connecting.

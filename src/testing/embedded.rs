@@ -115,6 +115,26 @@ impl<M: 'static> EmbeddedChannel<M> {
         self.event_loop.set_executor(executor);
     }
 
+    /// Sets whether the channel's loop refuses deferrable work, as
+    /// [`EmbeddedLoop::set_overloaded`] does.
+    ///
+    /// ```
+    /// use netwheel::{admission::Work, codec::Line, prelude::*, testing::EmbeddedChannel};
+    ///
+    /// let pipeline = Pipeline::codec(Line::new()).on_read(|ctx, line| match ctx.admit(Work::Login) {
+    ///     Ok(()) => ctx.write(line),
+    ///     Err(_) => ctx.close_with("busy".into()),
+    /// });
+    /// let mut channel = EmbeddedChannel::new(pipeline);
+    /// channel.set_overloaded(true);
+    /// channel.write_inbound(b"ann\n")?;
+    /// assert_eq!(channel.read_outbound(), &b"busy\n"[..]);
+    /// # Ok::<(), netwheel::Error>(())
+    /// ```
+    pub fn set_overloaded(&mut self, on: bool) {
+        self.event_loop.set_overloaded(on);
+    }
+
     /// Advances the channel's time and runs everything that becomes due, in order of time.
     ///
     /// The clock stops at every deadline on the way, so a callback sees the time at which it is

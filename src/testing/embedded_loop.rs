@@ -12,6 +12,7 @@ use super::{
     slot::EmbeddedSlot,
 };
 use crate::{
+    admission::WorkLimits,
     channel::{
         ChannelConfig, ChannelCore, ChannelShared, Due, LoopServices, Mail, OutboundBudget, Pipeline,
         TimerToken,
@@ -123,6 +124,17 @@ impl EmbeddedLoop {
     /// Sets the executor of [`Context::spawn`](crate::Context::spawn). There is none otherwise.
     pub fn set_executor(&mut self, executor: impl Spawn) {
         self.io.services.executor = Executor::new(executor);
+    }
+
+    /// Sets whether the loop refuses deferrable work, as a loop that misses its
+    /// [`overload_target`](crate::group::EventLoopGroupBuilder::overload_target) does. Off by
+    /// default.
+    ///
+    /// While it is on, [`Context::admit`](crate::Context::admit) refuses work of each class. The
+    /// hint is between 0.5 and 1.5 seconds.
+    pub fn set_overloaded(&mut self, on: bool) {
+        let services = &mut self.io.services;
+        services.limits = on.then(|| Arc::new(WorkLimits::refusing(services.random.clone())));
     }
 
     /// Opens a connected channel with this pipeline. The handler's `active` has been called when

@@ -430,3 +430,25 @@ fn malformed_requests_are_refused_with_their_position() {
     ann.say(json!({"room": "lobby", "type": "join", "unknown": {"field": [1, 2]}}));
     assert_eq!(ann.hear_one()["type"], "joined", "fields in any order, with unknown ones");
 }
+
+// ---- overload ----------------------------------------------------------------------------------
+
+#[test]
+fn an_overloaded_server_refuses_logins_with_a_hint_and_serves_clients_that_are_logged_in() {
+    let world = World::new();
+    let (mut ann, mut bob) = (world.login("ann"), world.connect());
+    ann.join("room");
+    ann.hear_one();
+    ann.0.set_overloaded(true);
+    bob.0.set_overloaded(true);
+    bob.say(json!({"type": "login", "user": "bob"}));
+    let bye = bob.hear_one();
+    assert_eq!((&bye["type"], &bye["reason"]), (&json!("bye"), &json!("overloaded")));
+    assert!((500..1500).contains(&bye["retry_after_ms"].as_u64().unwrap()), "{bye}");
+    assert!(bob.0.is_closed());
+    say_in(&mut ann, "room", "still here");
+    assert_eq!(ann.hear_one()["text"], "still here");
+    let mut again = world.login("bob");
+    again.join("room");
+    assert_eq!(again.hear_one()["type"], "joined");
+}

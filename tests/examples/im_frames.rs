@@ -70,3 +70,21 @@ fn a_client_that_breaks_the_protocol_gets_a_close_frame_with_the_reason() {
     let long = [&[0x81, 0xFE, 0xFF, 0xFF, 0, 0, 0, 0][..], &[b'x'; MAX_MESSAGE + 1]].concat();
     assert_eq!(close_code(&long), 1009, "a message that is too long");
 }
+
+#[test]
+fn a_refused_login_gets_a_close_frame_with_a_hint() {
+    let site = Site { hub: Arc::default(), websocket: WebSocketServer::new() };
+    let mut channel = EmbeddedChannel::new(HttpServer::new().pipeline().handler(site));
+    channel.write_inbound(UPGRADE.as_bytes()).unwrap();
+    assert!(channel.read_outbound().starts_with(b"HTTP/1.1 101 "));
+    channel.set_overloaded(true);
+    channel.write_inbound(&masked(0x81, br#"{"type":"login","user":"ann"}"#)).unwrap();
+    let output = channel.read_outbound();
+    let text = String::from_utf8_lossy(&output[2..2 + usize::from(output[1])]).into_owned();
+    let (_, hint) = text.split_once(r#""reason":"overloaded","retry_after_ms":"#).expect(&text);
+    let hint: u64 = hint.trim_end_matches('}').parse().expect(&text);
+    assert!((500..1500).contains(&hint), "{hint}");
+    let close = &output[2 + text.len()..];
+    assert_eq!((close[0], u16::from_be_bytes([close[2], close[3]])), (0x88, 1013));
+    assert_eq!(&close[4..], format!("retry_after_ms={hint}").as_bytes());
+}

@@ -9,6 +9,7 @@ mod channel_group;
 mod chooser;
 mod event_loop_group;
 mod ip_filter;
+mod overload;
 mod shutdown;
 mod shutdown_paced;
 mod shutdown_replies;

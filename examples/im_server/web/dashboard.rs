@@ -37,6 +37,7 @@ struct Sample {
     deliveries: u64,
     bytes_in: u64,
     bytes_out: u64,
+    refused: u64,
     loops: Vec<LoopMetrics>,
     /// `None` in tests.
     timers: Option<DurableMetrics>,
@@ -59,6 +60,8 @@ struct State {
     slow_consumers: usize,
     bytes_in_per_second: f64,
     bytes_out_per_second: f64,
+    /// Connections, handshakes and logins that overloaded loops have refused.
+    refused_per_second: f64,
     /// Callbacks longer than the watchdog's limit, since the start of the server.
     stalls: u64,
     loops: Vec<LoopState>,
@@ -84,6 +87,9 @@ struct LoopState {
     timers: u64,
     /// The share of the period in which the loop worked.
     busy: f64,
+    /// Classes of work that the loop limits because it is overloaded: connections, handshakes,
+    /// logins.
+    overload_level: u64,
 }
 
 /// Reminders and kept messages.
@@ -110,7 +116,9 @@ impl Dashboard {
     pub(crate) fn new(hub: Arc<Hub>, group: &EventLoopGroup) -> Self {
         let loops = group.event_loops().to_vec();
         let last = Mutex::new(Sample::take(&hub, &loops));
-        Dashboard { hub, loops, viewers: ChannelGroup::new(), last, lists: Lists::default() }
+        let viewers =
+            ChannelGroup::builder().bulk(true).build().expect("the other settings are the defaults");
+        Dashboard { hub, loops, viewers, last, lists: Lists::default() }
     }
 
     /// Adds a viewer. Returns whether there was room.
@@ -146,6 +154,7 @@ impl Sample {
             deliveries: hub.counters.deliveries.load(Ordering::Relaxed),
             bytes_in: loops.iter().map(|metrics| metrics.bytes_read).sum(),
             bytes_out: loops.iter().map(|metrics| metrics.bytes_written).sum(),
+            refused: loops.iter().map(|of| of.shed_accepts + of.shed_handshakes + of.shed_logins).sum(),
             loops,
             timers: hub.later().map(|later| later.timers().metrics()),
         }
@@ -174,6 +183,7 @@ impl State {
             slow_consumers: hub.counters.slow_consumers.load(Ordering::Relaxed),
             bytes_in_per_second: rate(now.bytes_in, before.bytes_in),
             bytes_out_per_second: rate(now.bytes_out, before.bytes_out),
+            refused_per_second: rate(now.refused, before.refused),
             stalls: hub.counters.stalls.load(Ordering::Relaxed),
             loops: loops.map(|(now, before)| LoopState::between(before, now, seconds)).collect(),
             durable: now.timers.as_ref().map(|timers| {
@@ -231,6 +241,7 @@ impl LoopState {
             turn_us: quantile(&now.turn_time, &before.turn_time, 1.0),
             timers: now.timers_pending + now.wheel_pending,
             busy: (busy / seconds).clamp(0.0, 1.0),
+            overload_level: now.overload_level,
         }
     }
 }

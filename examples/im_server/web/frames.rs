@@ -39,7 +39,10 @@ impl Stage for ChatFrames {
             .map_err(|error| EncodeError::Unencodable(error.to_string().into()))?;
         ctx.write(Message::text(text))?;
         match reply {
-            Reply::Bye { reason, .. } => ctx.write(Message::close(close_code(reason), "")),
+            Reply::Bye { reason, retry_after_ms } => {
+                let hint = retry_after_ms.map(|ms| format!("retry_after_ms={ms}"));
+                ctx.write(Message::close(close_code(reason), hint.unwrap_or_default()))
+            }
             _ => Ok(()),
         }
     }
@@ -54,6 +57,7 @@ fn close_code(reason: Reason) -> CloseCode {
     match reason {
         Reason::Shutdown | Reason::MaxAge => CloseCode::GOING_AWAY,
         Reason::ProtocolError => CloseCode::POLICY_VIOLATION,
+        Reason::Overloaded => CloseCode::TRY_AGAIN_LATER,
         _ => CloseCode::NORMAL,
     }
 }

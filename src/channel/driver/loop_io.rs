@@ -7,6 +7,7 @@
 //! carried-over list at most once per driver, which keeps a flag for that. Owned by the loop, or by
 //! the loop of the test kit; runs on its thread.
 
+use super::held_handshakes::HeldHandshakes;
 use crate::{buffer::ReceiveBuffers, channel::LoopServices, id::Key, metrics::Metrics};
 use crossbeam_utils::CachePadded;
 use std::{collections::VecDeque, sync::Arc};
@@ -29,6 +30,8 @@ pub(crate) struct LoopIo {
     pub(crate) handshakes_left: usize,
     /// The number of them in each turn.
     pub(crate) handshakes_per_turn: usize,
+    /// Channels whose handshakes wait for a later turn, with overload control.
+    pub(crate) held_handshakes: HeldHandshakes,
     added: Added,
 }
 
@@ -51,6 +54,7 @@ impl LoopIo {
             turn_bytes: 0,
             handshakes_left: HANDSHAKES_PER_TURN,
             handshakes_per_turn: HANDSHAKES_PER_TURN,
+            held_handshakes: HeldHandshakes::default(),
             added: Added::default(),
         }
     }
@@ -84,6 +88,16 @@ impl LoopIo {
         self.added.all += 1;
         self.added.in_full += usize::from(in_full);
         self.carried_over.push_back(key);
+    }
+
+    /// Holds a channel whose handshake waits for its share of a turn. Returns `false` without
+    /// overload control: the channel is then carried over.
+    pub(crate) fn hold_handshake(&mut self, key: Key) -> bool {
+        let holds = self.handshakes_left == 0 && self.services.limits.is_some();
+        if holds {
+            self.held_handshakes.push(key, self.services.now);
+        }
+        holds
     }
 
     /// Returns how many times one source may be read now. After [`TURN_BYTES`] each remaining ready

@@ -49,6 +49,7 @@ mod deliver;
 mod departure;
 mod discard;
 mod fill;
+mod held_handshakes;
 mod last_look;
 mod loop_io;
 mod open;
@@ -156,7 +157,11 @@ impl<T: Transport> ChannelDriver<T> {
     fn carry_over(&mut self, io: &mut LoopIo, in_full: bool) {
         if !self.core.state.status.has(Readiness::CARRIED_OVER) {
             self.core.state.status.set(Readiness::CARRIED_OVER);
-            io.carry_over(self.core.state.key(), in_full);
+            let key = self.core.state.key();
+            let waits = self.core.state.status.has(ReadDemand::HANDSHAKING) && io.hold_handshake(key);
+            if !waits {
+                io.carry_over(key, in_full);
+            }
         }
     }
 

@@ -66,9 +66,16 @@ pub(super) fn read_once<T: Transport>(
     if filters.input_has_ended() {
         return Read::End;
     }
-    if io.handshakes_left == 0 && !filters.is_established() {
-        return Read::HeldUp;
+    if !filters.is_established() {
+        if io.handshakes_left == 0 {
+            return Read::HeldUp;
+        }
+        if let Err(refused) = core.admit_handshake(&io.services) {
+            core.shed_handshake(&mut io.services, refused);
+            return Read::Broken;
+        }
     }
+    let Some(filters) = core.state.extras.filters_mut() else { return Read::Nothing };
     // The filters may put the kept bytes in front of new ones. Many grow in memory of the channel.
     let kept = filters.kept_below();
     let front = if kept <= RECEIVE_SIZE / 2 { kept } else { 0 };

@@ -21,6 +21,7 @@ pub(super) const DEFAULT_MAX_WAITING_DELIVERIES: usize = 1 << 20;
 /// | `max_waiting` | 16,384 broadcasts | 1 or more |
 /// | `max_waiting_deliveries` | 1,048,576 deliveries | 1 or more |
 /// | `stay_closed` | off | |
+/// | `bulk` | off | |
 ///
 /// ```
 /// use netwheel::ChannelGroup;
@@ -32,6 +33,7 @@ pub struct ChannelGroupBuilder<M> {
     max_waiting: usize,
     max_waiting_deliveries: usize,
     stay_closed: bool,
+    bulk: bool,
     message: PhantomData<fn(M)>,
 }
 
@@ -41,6 +43,7 @@ impl<M: 'static> ChannelGroupBuilder<M> {
             max_waiting: DEFAULT_MAX_WAITING,
             max_waiting_deliveries: DEFAULT_MAX_WAITING_DELIVERIES,
             stay_closed: false,
+            bulk: false,
             message: PhantomData,
         }
     }
@@ -71,6 +74,18 @@ impl<M: 'static> ChannelGroupBuilder<M> {
         self
     }
 
+    /// Sets whether overloaded loops refuse broadcasts of this group
+    /// ([`Work::Bulk`](crate::admission::Work::Bulk)). Off by default. Use it for messages that
+    /// members can miss, such as typing notices or statistics.
+    ///
+    /// Members on a loop that refuses a broadcast do not receive it, and count as
+    /// [`Broadcast::unreached`](super::Broadcast::unreached). If all loops refuse it, the message
+    /// is returned with [`Error::Overloaded`].
+    pub fn bulk(mut self, on: bool) -> Self {
+        self.bulk = on;
+        self
+    }
+
     /// Builds an empty group.
     ///
     /// # Errors
@@ -83,7 +98,7 @@ impl<M: 'static> ChannelGroupBuilder<M> {
             return Err(Error::setting("max_waiting_deliveries", 0, "1 delivery or more"));
         }
         let waiting = WaitingDeliveries::new(self.max_waiting, self.max_waiting_deliveries);
-        Ok(ChannelGroup::with(waiting, self.stay_closed))
+        Ok(ChannelGroup::with(waiting, self.stay_closed, self.bulk))
     }
 }
 
@@ -99,6 +114,7 @@ impl<M> fmt::Debug for ChannelGroupBuilder<M> {
             .field("max_waiting", &self.max_waiting)
             .field("max_waiting_deliveries", &self.max_waiting_deliveries)
             .field("stay_closed", &self.stay_closed)
+            .field("bulk", &self.bulk)
             .finish()
     }
 }

@@ -126,6 +126,7 @@ struct GroupShared<M> {
     /// The broadcasts that some loop has not finished.
     waiting: Arc<WaitingDeliveries>,
     stay_closed: bool,
+    is_bulk: bool,
 }
 
 impl<M> GroupShared<M> {
@@ -158,7 +159,7 @@ impl<M: 'static> ChannelGroup<M> {
     pub fn new() -> Self {
         let waiting =
             WaitingDeliveries::new(builder::DEFAULT_MAX_WAITING, builder::DEFAULT_MAX_WAITING_DELIVERIES);
-        Self::with(waiting, false)
+        Self::with(waiting, false, false)
     }
 
     /// Returns a builder with default settings.
@@ -166,8 +167,9 @@ impl<M: 'static> ChannelGroup<M> {
         ChannelGroupBuilder::new()
     }
 
-    fn with(waiting: WaitingDeliveries, stay_closed: bool) -> Self {
-        let inner = GroupShared { members: Mutex::default(), waiting: Arc::new(waiting), stay_closed };
+    fn with(waiting: WaitingDeliveries, stay_closed: bool, is_bulk: bool) -> Self {
+        let waiting = Arc::new(waiting);
+        let inner = GroupShared { members: Mutex::default(), waiting, stay_closed, is_bulk };
         ChannelGroup { inner: Arc::new(inner) }
     }
 
@@ -296,7 +298,9 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
     /// [`Error::Full`](crate::Error::Full) if too many broadcasts of this group wait already
     /// ([`max_waiting`](ChannelGroupBuilder::max_waiting),
     /// [`max_waiting_deliveries`](ChannelGroupBuilder::max_waiting_deliveries)). If all of the
-    /// members' loops refuse the message, the error of one of them. Both return the message. If
+    /// members' loops refuse the message, the error of one of them, such as
+    /// [`Error::Overloaded`](crate::Error::Overloaded) in a
+    /// [bulk](ChannelGroupBuilder::bulk) group. Both return the message. If
     /// only some loops refuse it, [`Broadcast::unreached`] returns the number of their members.
     pub fn broadcast(&self, message: M) -> Result<Broadcast, SendError<M>> {
         self.send(message, None)
@@ -389,8 +393,9 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
             let mut members = self.inner.lock();
             (members.parts(), members.len())
         };
-        let waiting = self.inner.waiting.clone();
-        self.send_to(message, Sending { parts, members, except: None, latest, waiting }, Vec::new())
+        let (is_bulk, waiting) = (self.inner.is_bulk, self.inner.waiting.clone());
+        let sending = Sending { parts, members, except: None, latest, is_bulk, waiting };
+        self.send_to(message, sending, Vec::new())
     }
 
     fn send_except(&self, id: ChannelId, message: M, latest: Option<u64>) -> Result<Broadcast, SendError<M>> {
@@ -399,8 +404,9 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
             let except = Some(id).filter(|id| members.contains(*id));
             (members.parts(), members.len() - usize::from(except.is_some()), except)
         };
-        let waiting = self.inner.waiting.clone();
-        self.send_to(message, Sending { parts, members, except, latest, waiting }, Vec::new())
+        let (is_bulk, waiting) = (self.inner.is_bulk, self.inner.waiting.clone());
+        let sending = Sending { parts, members, except, latest, is_bulk, waiting };
+        self.send_to(message, sending, Vec::new())
     }
 
     fn send_where(
@@ -411,8 +417,9 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
     ) -> Result<Broadcast, SendError<M>> {
         let (parts, reserved) = selected(&self.channels(), filter, &message);
         let members = parts.iter().map(|part| part.keys.len()).sum();
-        let waiting = self.inner.waiting.clone();
-        self.send_to(message, Sending { parts, members, except: None, latest, waiting }, reserved)
+        let (is_bulk, waiting) = (self.inner.is_bulk, self.inner.waiting.clone());
+        let sending = Sending { parts, members, except: None, latest, is_bulk, waiting };
+        self.send_to(message, sending, reserved)
     }
 
     fn send_to(

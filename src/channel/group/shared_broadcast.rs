@@ -41,6 +41,8 @@ pub(super) struct Sending {
     pub(super) except: Option<ChannelId>,
     /// The key with which it replaces a message that waits for a member.
     pub(super) latest: Option<u64>,
+    /// Whether overloaded loops refuse it.
+    pub(super) is_bulk: bool,
     /// The group's deliveries in progress, among which this broadcast counts.
     pub(super) waiting: Arc<WaitingDeliveries>,
 }
@@ -66,7 +68,7 @@ impl<M: Clone + Send + Sync + 'static> SharedBroadcast<M> {
     /// The message if no loop accepts its delivery.
     pub(super) fn send(self, reserved: Vec<PartReservations>) -> Result<Broadcast, SendError<M>> {
         let shared_broadcast = Arc::new(self);
-        let Sending { parts, members, except, latest, .. } = &shared_broadcast.sending;
+        let Sending { parts, members, except, latest, is_bulk, .. } = &shared_broadcast.sending;
         let (members, latest, loops) =
             (*members, *latest, parts.iter().map(|part| part.event_loop).collect());
         let (mut unreached, mut refused, mut reason) = (0, 0, None);
@@ -76,7 +78,12 @@ impl<M: Clone + Send + Sync + 'static> SharedBroadcast<M> {
             let reserved = reserved.next().flatten();
             let (broadcast, keys) = (shared_broadcast.clone(), part.keys.clone());
             let delivery = Delivery::new(broadcast, keys, except, reserved, latest);
-            if let Err((delivery, why)) = part.sender.broadcast(Box::new(delivery)) {
+            let admitted = if *is_bulk { part.sender.admit_bulk() } else { Ok(()) };
+            let sent = match admitted {
+                Ok(()) => part.sender.broadcast(Box::new(delivery)),
+                Err(refused) => Err((Box::new(delivery), refused.into())),
+            };
+            if let Err((delivery, why)) = sent {
                 unreached += delivery.members();
                 refused += 1;
                 reason = Some(why);
@@ -175,7 +182,8 @@ impl TestGroup {
         self.waiting.begin(members).expect("the group has no limit");
         let except_id = except.map(|key| ChannelId { event_loop, key });
         let waiting = self.waiting.clone();
-        let sending = Sending { parts, members, except: except_id, latest: None, waiting };
+        let sending =
+            Sending { parts, members, except: except_id, latest: None, is_bulk: false, waiting };
         let broadcast = Arc::new(SharedBroadcast::new(Bytes::new(), sending));
         Box::new(Delivery::new(broadcast, keys, except, Some(reserved), None))
     }

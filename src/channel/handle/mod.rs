@@ -24,7 +24,11 @@ pub(in crate::channel) use reservation::MemberReservation;
 pub(crate) use shared::{ChannelShared, TaskPermit};
 pub use stats::ChannelStats;
 
-use crate::{clock::TimeSource, error::Error, id::Key};
+use crate::{
+    clock::TimeSource,
+    error::{Error, Overloaded},
+    id::Key,
+};
 use std::any::Any;
 
 /// Sends mail to a loop, from any thread.
@@ -48,6 +52,14 @@ pub(crate) trait MailSender: Any + Send + Sync {
     /// # Errors
     /// The delivery if the loop has ended or the queue is full.
     fn broadcast(&self, delivery: Box<Delivery>) -> Result<(), (Box<Delivery>, Error)>;
+
+    /// Admits or refuses a broadcast that may be skipped.
+    ///
+    /// # Errors
+    /// If the loop is overloaded.
+    fn admit_bulk(&self) -> Result<(), Overloaded> {
+        Ok(())
+    }
 
     /// Returns the loop's clock.
     fn time(&self) -> &TimeSource;

@@ -13,6 +13,10 @@
 //! unnoticed, and connections in the backlog of a listener that ends are reset. All listeners of a
 //! server share one gate. The server is closed when the last listener has ended.
 //!
+//! The loop that would serve a connection may be overloaded. Then the connection is reset. Up to
+//! 1024 of them are reset in a turn beside the accepted ones, so that later connections do not wait
+//! behind them in the backlog.
+//!
 //! Invariants: a turn accepts at most `accepts_per_turn` connections per listener. A listener with
 //! further connections is carried over to the next turn. If a connection cannot be registered or
 //! set up, or its pipeline cannot be created, only that connection is closed. The log reports such
@@ -41,7 +45,7 @@ use super::{
     source_inbox::SourceCommand,
 };
 use crate::{
-    admission::{Gate, RejectReason, Rejection},
+    admission::{Gate, RejectReason, Rejection, Work},
     channel::{Due, driver::Ready},
     error::{Error, Result},
     log_throttle::{ABORTED, ACCEPT_ERRORS, TURNED_AWAY, log_throttled},
@@ -60,6 +64,10 @@ use std::{
 
 /// The pause of a listener after a panic in the loop's own code, in nanoseconds.
 const REST_AFTER_PANIC: u64 = 1_000_000_000;
+
+/// The maximum number of connections that a listener resets in a turn because of overload. Accepted
+/// connections are not included.
+const SHED_PER_TURN: usize = 1024;
 
 /// The loops that serve the connections of a listener.
 pub(crate) trait ChildLoops: Send + Sync {
@@ -100,6 +108,9 @@ pub(crate) struct ListenerSource {
 pub(crate) struct AcceptProgress {
     /// The calls of `accept` in this turn.
     calls: usize,
+    /// The connections of this turn that were refused because a loop is overloaded. They are not
+    /// in `calls`, so that the backlog drains quickly.
+    shed: usize,
     /// Whether the listener is paused: until its retry timer expires after an error, or until the
     /// next turn after its share of this one.
     paused: bool,
@@ -111,13 +122,13 @@ pub(crate) struct AcceptProgress {
 impl ListenerSource {
     /// Accepts until no connection is waiting, or the share of this turn is used up.
     fn begin_accepting(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
-        self.progress.calls = 0;
+        (self.progress.calls, self.progress.shed) = (0, 0);
         self.accept(ctx)
     }
 
     fn accept(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
-        while self.progress.calls < self.accepts_per_turn {
-            if self.progress.calls > 0 && ctx.io.services.io_is_over() {
+        while self.progress.calls < self.accepts_per_turn && self.progress.shed < SHED_PER_TURN {
+            if self.progress.calls + self.progress.shed > 0 && ctx.io.services.io_is_over() {
                 break;
             }
             if self.progress.paused || !self.accepting {
@@ -134,7 +145,13 @@ impl ListenerSource {
                             return Transition::Adopt;
                         }
                         Ok((Some(child), connection)) => hand_over(ctx, &child, connection),
-                        Err((stream, rejection)) => self.turn_away(ctx, stream, &rejection),
+                        Err((stream, rejection)) => {
+                            if matches!(rejection.reason, RejectReason::Overloaded(_)) {
+                                self.progress.calls -= 1;
+                                self.progress.shed += 1;
+                            }
+                            self.turn_away(ctx, stream, &rejection);
+                        }
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Transition::Stay,
@@ -231,9 +248,16 @@ impl ListenerSource {
         let (child, assignment) = match &self.children {
             Some(children) => {
                 let (child, assignment) = children.assign(weight).map_err(full)?;
+                if let Some(limits) = &child.limits {
+                    limits.admit(Work::Accept).map_err(RejectReason::Overloaded)?;
+                }
                 (Some(child).filter(|child| child.id != ctx.loop_id), assignment)
             }
-            None => (None, ctx.load.assign(weight).ok_or_else(|| full(ctx.load.limit()))?),
+            None => {
+                let assignment = ctx.load.assign(weight).ok_or_else(|| full(ctx.load.limit()))?;
+                ctx.io.services.admit(Work::Accept).map_err(RejectReason::Overloaded)?;
+                (None, assignment)
+            }
         };
         Ok((child, assignment.with(admitted)))
     }

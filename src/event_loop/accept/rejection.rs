@@ -9,19 +9,24 @@ use crate::{
     channel::driver::Transport,
     error::caught,
     event_loop::{io::Io, source::LoopContext},
-    log_throttle::{DENIED, TURNED_AWAY, TURNING_AWAY, log_throttled},
+    log_throttle::{DENIED, OVERLOADED, TURNED_AWAY, TURNING_AWAY, log_throttled},
     transport::Stream,
 };
 use log::Level;
+use std::time::Duration;
 
 impl ListenerSource {
     /// Counts a connection that was not admitted, closes it, and then notifies the program.
     pub(super) fn turn_away(&self, ctx: &mut LoopContext<'_>, stream: Stream, rejection: &Rejection) {
         let (counter, topic, level) = match rejection.reason {
-            RejectReason::Denied(_) => (&ctx.metrics.rejected_filter, DENIED, Level::Info),
-            _ => (&ctx.metrics.rejected_limit, TURNED_AWAY, Level::Warn),
+            RejectReason::Denied(_) => (Some(&ctx.metrics.rejected_filter), DENIED, Level::Info),
+            // The limits have counted it.
+            RejectReason::Overloaded(_) => (None, OVERLOADED, Level::Warn),
+            _ => (Some(&ctx.metrics.rejected_limit), TURNED_AWAY, Level::Warn),
         };
-        counter.add(1);
+        if let Some(counter) = counter {
+            counter.add(1);
+        }
         // The farewell is code of the program. A panic in it must not end the listener.
         let mut farewell = None;
         let panicked = caught(|| farewell = self.gate.settings().farewell_to(rejection));
@@ -29,6 +34,11 @@ impl ListenerSource {
         if let Some(bytes) = farewell.filter(|_| !too_long) {
             send_farewell(stream, &bytes, ctx.io);
         } else {
+            if matches!(rejection.reason, RejectReason::Overloaded(_)) && stream.can_linger() {
+                // The peer must not take the end for an empty response, and the kernel keeps no
+                // state of the connection. Without the option, the connection just ends.
+                let _ = stream.linger(Duration::ZERO);
+            }
             drop(stream);
         }
         let panicked = caught(|| self.gate.settings().notify(rejection)).or(panicked);

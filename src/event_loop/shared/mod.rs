@@ -15,6 +15,7 @@ use super::{PollWaker, load::Load, mail::LoopMail, poll::LoopWaker};
 #[cfg(unix)]
 use crate::sync::Permits;
 use crate::{
+    admission::WorkLimits,
     clock::TimeSource,
     log_throttle::LogThrottle,
     metrics::Metrics,
@@ -36,6 +37,8 @@ pub(crate) struct LoopShared {
     /// read by submitters.
     pub(crate) metrics: Arc<CachePadded<Metrics>>,
     pub(crate) load: Arc<Load>,
+    /// The limits of deferrable work; `None` without overload control.
+    pub(crate) limits: Option<Arc<WorkLimits>>,
     pub(crate) wake_up: CachePadded<WakeUp>,
     pub(crate) activity: Arc<Activity>,
     pub(crate) mailbox: Mailbox<LoopMail>,
@@ -71,6 +74,7 @@ impl LoopShared {
             random: Arc::new(Random::of_system()),
             metrics: Arc::default(),
             load: Arc::new(Load::new(max_connections)),
+            limits: None,
             wake_up: CachePadded::new(WakeUp::new()),
             activity: Arc::default(),
             mailbox,
@@ -94,6 +98,12 @@ impl LoopShared {
     /// Sets the seed of the loop's random numbers.
     pub(crate) fn with_seed(mut self, seed: u64) -> Self {
         self.random = Arc::new(Random::new(seed));
+        self
+    }
+
+    /// Sets the limits of deferrable work.
+    pub(crate) fn with_limits(mut self, limits: Option<Arc<WorkLimits>>) -> Self {
+        self.limits = limits;
         self
     }
 }

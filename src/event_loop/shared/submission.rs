@@ -9,9 +9,10 @@
 
 use super::{LoopShared, life::LifeState};
 use crate::{
+    admission::Work,
     channel::{Delivery, Mail, MailSender},
     clock::TimeSource,
-    error::{Error, Result, SendError, caught},
+    error::{Error, Overloaded, Result, SendError, caught},
     event_loop::{PollWaker, mail::LoopMail},
     id::Key,
     log_throttle::{LogAt, WAKES_FAILED, log_throttled},
@@ -183,6 +184,10 @@ impl MailSender for LoopShared {
 
     fn broadcast(&self, delivery: Box<Delivery>) -> Result<(), (Box<Delivery>, Error)> {
         self.submit_with(0, delivery, LoopMail::Broadcast).map_err(SendError::into_parts)
+    }
+
+    fn admit_bulk(&self) -> Result<(), Overloaded> {
+        self.limits.as_ref().map_or(Ok(()), |limits| limits.admit(Work::Bulk))
     }
 
     fn time(&self) -> &TimeSource {

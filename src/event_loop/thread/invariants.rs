@@ -82,6 +82,7 @@ pub(super) fn violation_at_end(shared: &LoopShared) -> Option<String> {
 fn violation_asleep(turn: &Turn, wait: Wait) -> Option<&'static str> {
     if !turn.io.services.attention.is_empty()
         || !turn.io.carried_over.is_empty()
+        || !turn.io.held_handshakes.is_empty()
         || !turn.io.inactive.is_empty()
         || !turn.at_end.is_empty()
         || !turn.inbox.is_empty()

@@ -3,7 +3,7 @@
 use crate::{
     channel::driver::HANDSHAKES_PER_TURN,
     clock::{Clock, nanos},
-    error::Result,
+    error::{Error, Result},
     event_loop::{
         budget::{Budget, DEFAULT_MAX_IO_TIME, DEFAULT_MAX_TASK_TIME},
         closing::DEFAULT_MAX_LINGERING,
@@ -13,7 +13,10 @@ use crate::{
     machine,
     settings::check_range,
 };
-use std::{sync::Arc, time::Duration};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
+
+/// The range of `overload_target`. Below a millisecond, the scheduling of the system dominates.
+const OVERLOAD_TARGETS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
 
 /// The settings of [`EventLoopGroupBuilder`](crate::group::EventLoopGroupBuilder) that apply to
 /// each loop.
@@ -23,6 +26,8 @@ pub(crate) struct LoopSettings {
     pub(crate) max_task_time: Duration,
     pub(crate) max_io_time: Duration,
     pub(crate) handshakes_per_turn: usize,
+    /// `None` without overload control.
+    pub(crate) overload_target: Option<Duration>,
     pub(crate) max_pending_tasks: usize,
     pub(crate) max_scheduled_tasks: usize,
     pub(crate) max_connections: usize,
@@ -44,6 +49,7 @@ impl Default for LoopSettings {
             max_task_time: DEFAULT_MAX_TASK_TIME,
             max_io_time: DEFAULT_MAX_IO_TIME,
             handshakes_per_turn: HANDSHAKES_PER_TURN,
+            overload_target: None,
             max_pending_tasks: 1 << 20,
             max_scheduled_tasks: 1 << 20,
             max_connections: 1 << 20,
@@ -70,6 +76,11 @@ impl LoopSettings {
         check_range("max_connections", self.max_connections, 1.., "1 connection or more")?;
         check_range("max_event_sources", self.max_event_sources, 1.., "1 event source or more")?;
         check_range("max_outbound", self.max_outbound, 1.., "1 byte or more")?;
+        if let Some(target) = self.overload_target
+            && !OVERLOAD_TARGETS.contains(&target)
+        {
+            return Err(Error::setting("overload_target", format!("{target:?}"), "1 ms to 10 s"));
+        }
         check_range("max_task_time", nanos(self.max_task_time), 1.., "more than zero")?;
         check_range("max_io_time", nanos(self.max_io_time), 1.., "more than zero")
     }

@@ -36,6 +36,7 @@ use super::{
 #[cfg(feature = "simulation")]
 use crate::machine::simulated as simulated_machine;
 use crate::{
+    admission::OverloadController,
     channel::{IoTime, LoopServices, MailSender, OutboundBudget, SharedBudget, TimerToken, driver::LoopIo},
     clock::{TimeSource, nanos},
     error::{Error, Result, caught},
@@ -107,6 +108,10 @@ impl EventLoop {
         let name = config.name;
         let shared = LoopShared::new(id, name, time.clone(), mailbox, tasks, connections, waker);
         let shared = shared.with_seed(config.seed);
+        let overload = settings
+            .overload_target
+            .map(|target| Box::new(OverloadController::new(target, shared.random.clone(), time.now())));
+        let shared = shared.with_limits(overload.as_ref().map(|overload| overload.limits().clone()));
         #[cfg(unix)]
         let shared = shared.with_max_event_sources(settings.max_event_sources);
         let shared = Arc::new(shared);
@@ -119,7 +124,7 @@ impl EventLoop {
             }));
         }
         let (group_outbound, workers) = (config.group_outbound, config.workers);
-        let parts = TurnParts { settings, selector, inbox, time, wheel, group_outbound, workers };
+        let parts = TurnParts { settings, selector, inbox, time, wheel, overload, group_outbound, workers };
         Ok((shared, Box::new(move |shared| parts.assemble(shared))))
     }
 }
@@ -131,6 +136,7 @@ struct TurnParts {
     inbox: Inbox<LoopMail>,
     time: TimeSource,
     wheel: Wheel<TimerToken>,
+    overload: Option<Box<OverloadController>>,
     group_outbound: Arc<SharedBudget>,
     workers: WorkerPool,
 }
@@ -138,7 +144,7 @@ struct TurnParts {
 impl TurnParts {
     /// Creates the turn, on the thread that will run it.
     fn assemble(self, shared: Arc<LoopShared>) -> Turn {
-        let TurnParts { settings, selector, inbox, time, wheel, group_outbound, workers } = self;
+        let TurnParts { settings, selector, inbox, time, wheel, overload, group_outbound, workers } = self;
         let real_time = settings.clock.is_real_time();
         let sleep = Sleep::new(settings.clock.longest_sleep(), settings.busy_poll);
         let sender: Arc<dyn MailSender> = shared.clone();
@@ -149,6 +155,7 @@ impl TurnParts {
         services.io_time = IoTime::limited(nanos(settings.max_io_time), real_time);
         services.random = shared.random.clone();
         services.executor = settings.executor.clone();
+        services.limits = shared.limits.clone();
         let mut drivers = LoopIo::new(services, shared.metrics.clone());
         drivers.handshakes_per_turn = settings.handshakes_per_turn;
         let io = Io { selector, drivers, inactive: Vec::new(), max_lingering: settings.max_lingering };
@@ -160,6 +167,7 @@ impl TurnParts {
             accepted: None,
             io,
             budget: settings.budget(),
+            overload,
             task_pace: Pace::new(real_time),
             timer_pace: Pace::new(real_time),
             deliver_pace: Pace::of_deliveries(real_time),

@@ -9,7 +9,7 @@
 //! turn. An event is handled or deferred, never dropped. Runs on the loop's thread.
 
 use super::Turn;
-use crate::{channel::driver::Ready, event_loop::sources::Slot, id::Key};
+use crate::{channel::driver::Ready, clock::nanos, event_loop::sources::Slot, id::Key};
 
 /// The maximum number of sources that are handled without an event in one turn. The others wait for
 /// the next turn.
@@ -43,7 +43,47 @@ impl Turn {
         if waiting > 0 && !was_cut {
             handled += self.handle_carried_over(waiting);
         }
+        if !self.io.held_handshakes.is_empty() {
+            handled += self.handle_held_handshakes();
+        }
         self.shared.metrics.ready.add(handled);
+        handled
+    }
+
+    /// Refuses handshakes that have waited for too long, and continues others while this turn has
+    /// shares left. Returns the number of channels.
+    #[cold]
+    fn handle_held_handshakes(&mut self) -> u64 {
+        let Some(limits) = self.shared.limits.clone() else { return 0 };
+        let now = self.io.services.now;
+        let (patience, target) = (nanos(limits.patience()), nanos(limits.target()));
+        // Those that are held up again wait for the next turn.
+        let mut left = self.io.held_handshakes.len();
+        let mut handled = 0;
+        self.guarded(|turn, current| {
+            while left > 0
+                && let Some(key) = turn.io.held_handshakes.next_late(now, patience)
+            {
+                (left, handled) = (left - 1, handled + 1);
+                *current = Some(key);
+                let Turn { sources, io, shared, .. } = &mut *turn;
+                if let Some(slot) = sources.channel(key) {
+                    slot.call(io, &shared.metrics, |core, services| core.shed_late_handshake(services));
+                }
+            }
+            while left > 0
+                && turn.io.handshakes_left > 0
+                && !turn.io.services.io_is_over()
+                && let Some(key) = turn.io.held_handshakes.next(now, target)
+            {
+                (left, handled) = (left - 1, handled + 1);
+                *current = Some(key);
+                let Turn { sources, io, shared, .. } = &mut *turn;
+                if let Some(slot) = sources.channel(key) {
+                    slot.read(io, &shared.metrics);
+                }
+            }
+        });
         handled
     }
 

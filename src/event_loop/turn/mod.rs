@@ -59,6 +59,7 @@ use super::{
     sources::Sources,
 };
 use crate::{
+    admission::OverloadController,
     channel::Scheduled,
     clock::TimeSource,
     sync::{Inbox, LoopPhase},
@@ -71,6 +72,8 @@ pub(crate) struct Turn {
     pub(crate) sources: Sources,
     pub(crate) io: Io,
     pub(crate) budget: Budget,
+    /// `None` without overload control.
+    pub(crate) overload: Option<Box<OverloadController>>,
     /// Decide when tasks, timers and deliveries are interrupted to read the clock.
     pub(super) task_pace: Pace,
     pub(super) timer_pace: Pace,
@@ -163,6 +166,10 @@ impl Turn {
         if let Some(took) = self.stopwatch.end_turn() {
             self.shared.metrics.turn_time.record(took);
             self.io.services.io_time.note_turn(took);
+            if let Some(overload) = &mut self.overload {
+                let ended = self.io.services.now;
+                overload.note_turn(ended.saturating_sub(took), ended, self.io.held_handshakes.len());
+            }
         }
     }
 

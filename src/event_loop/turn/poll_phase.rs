@@ -227,6 +227,7 @@ impl Turn {
         self.timers_left
             || !self.io.services.attention.is_empty()
             || !self.io.carried_over.is_empty()
+            || !self.io.held_handshakes.is_empty()
             || !self.io.inactive.is_empty()
             || !self.inbox.is_empty()
             || self.broadcasts.is_waiting()
@@ -239,11 +240,14 @@ impl Turn {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        // Suppressed log lines are reported even if nothing else happens.
-        match self.shared.log.due() {
-            None => next,
-            Some(report) => Some(next.map_or(report, |next| next.min(report))),
-        }
+        // Suppressed log lines are reported, and limits are lifted, even if nothing else happens.
+        let look = self.overload.as_ref().and_then(|overload| overload.next_look());
+        let extra = match (self.shared.log.due(), look) {
+            (None, None) => return next,
+            (Some(a), Some(b)) => a.min(b),
+            (Some(at), None) | (None, Some(at)) => at,
+        };
+        Some(next.map_or(extra, |next| next.min(extra)))
     }
 
     fn apply(&mut self, remedy: Remedy, why: &str) {

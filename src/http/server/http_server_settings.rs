@@ -2,7 +2,7 @@
 
 use crate::{
     error::caught,
-    http::{Response, StatusCode, settings::HttpSettings},
+    http::{Request, Response, StatusCode, settings::HttpSettings},
     log_throttle::{PANICS, log_throttled, off_loop},
 };
 use log::Level;
@@ -10,17 +10,46 @@ use std::{fmt, ops::Deref, sync::Arc};
 
 type ErrorPages = Arc<dyn Fn(StatusCode) -> Response + Send + Sync>;
 
+type IsDeferrable = Arc<dyn Fn(&Request) -> bool + Send + Sync>;
+
 /// The settings of a server, and its error pages.
 #[derive(Clone, Default)]
 pub(super) struct HttpServerSettings {
     pub(super) http: HttpSettings,
     pub(super) error_pages: Option<ErrorPages>,
+    /// `None` for requests that open a WebSocket.
+    pub(super) is_deferrable: Option<IsDeferrable>,
 }
 
 impl HttpServerSettings {
-    /// Returns the pages for an error that the server answers by itself: that of the program, if
-    /// there is one, and the default page, in case the first one cannot be sent.
+    /// Returns whether an overloaded loop may refuse the request. A predicate that panics keeps the
+    /// request.
+    pub(super) fn is_deferrable(&self, request: &Request) -> bool {
+        let Some(decide) = &self.is_deferrable else {
+            return request.upgrades() && request.is_upgrade("websocket");
+        };
+        let mut is_deferrable = false;
+        if let Some(message) = caught(|| is_deferrable = decide(request)) {
+            let at = off_loop();
+            log_throttled!(
+                at,
+                PANICS,
+                Level::Error,
+                "the predicate of deferrable requests panicked: {message}"
+            );
+        }
+        is_deferrable
+    }
+
+    /// Returns the pages for an error that the server answers by itself, after which the connection
+    /// closes.
     pub(super) fn error_pages(&self, status: StatusCode) -> impl Iterator<Item = Response> + use<> {
+        self.pages(status).map(Response::close)
+    }
+
+    /// Returns the pages for a status that the server answers by itself: that of the program, if
+    /// there is one, and the default page, in case the first one cannot be sent.
+    pub(super) fn pages(&self, status: StatusCode) -> impl Iterator<Item = Response> + use<> {
         let mut page = None;
         if let Some(make) = &self.error_pages
             && let Some(message) = caught(|| page = Some(make(status)))
@@ -35,7 +64,7 @@ impl HttpServerSettings {
         // A page is sent at once, so nothing could follow it.
         let page = page.filter(|page| !page.announced_body().is_streamed());
         let pages = page.into_iter().chain([Response::from(status)]);
-        pages.map(move |page| page.with_status(status).close())
+        pages.map(move |page| page.with_status(status))
     }
 }
 

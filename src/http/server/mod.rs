@@ -54,6 +54,10 @@ use std::sync::Arc;
 /// - **Failures** of the handler, an `Err` or a panic, are answered with 500 and close the channel,
 ///   unless it has begun to respond. It may answer in its `error` instead. In the middle of a body
 ///   the connection is reset, so that the client can detect the incomplete response.
+/// - **Overload**: a loop that misses its
+///   [`overload_target`](crate::group::EventLoopGroupBuilder::overload_target) answers requests
+///   that open a WebSocket with 503 and `Retry-After`. [`deferrable`](HttpServer::deferrable)
+///   selects other requests.
 /// - **Other protocols**: after a response of 101, or of 2xx to CONNECT, nothing more is decoded.
 ///   The handler [replaces the pipeline](crate::Context::replace_pipeline), and the bytes behind
 ///   the request go to the next one.
@@ -115,7 +119,7 @@ impl HttpServer {
     /// [`SettingError`](crate::error::SettingError) if a setting is out of range.
     pub fn with(settings: HttpSettings) -> Result<Self> {
         let http = settings.checked()?;
-        let settings = Arc::new(HttpServerSettings { http: http.clone(), error_pages: None });
+        let settings = Arc::new(HttpServerSettings { http: http.clone(), ..Default::default() });
         Ok(HttpServer { http: Arc::new(http), settings })
     }
 
@@ -143,6 +147,25 @@ impl HttpServer {
     /// ```
     pub fn error_pages(mut self, page: impl Fn(StatusCode) -> Response + Send + Sync + 'static) -> Self {
         Arc::make_mut(&mut self.settings).error_pages = Some(Arc::new(page));
+        self
+    }
+
+    /// Sets which requests an overloaded loop answers with 503 and `Retry-After`
+    /// ([`Work::Login`](crate::admission::Work::Login)). The handler does not receive them, and the
+    /// connection stays open. By default, those are requests that open a WebSocket.
+    ///
+    /// `is_deferrable` is called on the loop of the connection with the head of each request, if
+    /// the group has an
+    /// [`overload_target`](crate::group::EventLoopGroupBuilder::overload_target). It must not
+    /// block. [`error_pages`](HttpServer::error_pages) sets the page.
+    ///
+    /// ```
+    /// use netwheel::http::HttpServer;
+    ///
+    /// let http = HttpServer::new().deferrable(|request| request.path() != "/health");
+    /// ```
+    pub fn deferrable(mut self, is_deferrable: impl Fn(&Request) -> bool + Send + Sync + 'static) -> Self {
+        Arc::make_mut(&mut self.settings).is_deferrable = Some(Arc::new(is_deferrable));
         self
     }
 

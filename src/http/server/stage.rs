@@ -7,6 +7,7 @@ use super::{
     http_server_settings::HttpServerSettings,
 };
 use crate::{
+    admission::Work,
     channel::{CloseCause, ShutdownCause},
     clock::nanos,
     error::{Error, Result},
@@ -143,6 +144,42 @@ impl ServerStage {
                     break;
                 }
             }
+        }
+        self.end(ctx);
+    }
+
+    // ---- overload ----
+
+    /// Refuses a request if the loop is overloaded. Returns whether it was refused.
+    fn shed(&mut self, ctx: &mut Ctx<'_>, request: &Request) -> bool {
+        if !ctx.sheds_work() || !self.settings.is_deferrable(request) {
+            return false;
+        }
+        let Err(refused) = ctx.admit(Work::Login) else { return false };
+        self.refuse(ctx, refused.retry_after());
+        true
+    }
+
+    /// Answers with 503. The connection stays open: a new one would cost the loop more.
+    #[cold]
+    fn refuse(&mut self, ctx: &mut Ctx<'_>, retry_after: Duration) {
+        let settings = self.settings.clone();
+        let date = http_date(ctx.wall_time());
+        let seconds = retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0);
+        for page in settings.pages(StatusCode::SERVICE_UNAVAILABLE) {
+            let page = page.header("Retry-After", seconds.to_string());
+            let Some(exchange) = self.exchange() else { return };
+            let Ok((framed, change)) = exchange.frame(page.into(), || date) else { continue };
+            if framed.is_some_and(|framed| ctx.write(framed).is_err()) {
+                continue;
+            }
+            if let Some(exchange) = self.exchange() {
+                exchange.apply(&change);
+            }
+            if change.then == Then::Finish {
+                self.finish(ctx);
+            }
+            return;
         }
         self.end(ctx);
     }
@@ -368,7 +405,7 @@ impl Stage for ServerStage {
         let is_delivered = match &mut part {
             Part::Head(request) => {
                 self.begin(ctx, request);
-                true
+                !self.shed(ctx, request)
             }
             Part::Body(bytes) => self.read_body(ctx, bytes.len() as u64),
             Part::End(_) => self.read_end(ctx),

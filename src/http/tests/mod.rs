@@ -9,6 +9,7 @@ mod failures;
 mod forwarding;
 mod hosts;
 mod limits;
+mod overload;
 mod pool;
 mod pool_random;
 mod pool_requests;

@@ -2,9 +2,10 @@
 
 use super::Stage;
 use crate::{
+    admission::Work,
     channel::{Attributes, ChannelState, CloseCause, LoopServices, Mail, Push, ShutdownCause},
     clock::nanos,
-    error::{Error, Result},
+    error::{Error, Overloaded, Result},
     id::ChannelId,
 };
 use std::{
@@ -231,6 +232,23 @@ impl<S: Stage> StageContext<'_, S> {
     /// Returns the channel's [`Attributes`], to insert or change values.
     pub fn attributes_mut(&mut self) -> &mut Attributes {
         self.state.extras.attributes_mut()
+    }
+
+    /// Asks whether the loop admits deferrable work, as
+    /// [`Context::admit`](crate::Context::admit) does.
+    ///
+    /// # Errors
+    /// [`Overloaded`](crate::error::Overloaded) with the time after which the client should try
+    /// again.
+    pub fn admit(&self, work: Work) -> Result<(), Overloaded> {
+        self.services.admit(work)
+    }
+
+    /// Returns whether the loop has overload control.
+    #[cfg(feature = "http")]
+    #[inline]
+    pub(crate) fn sheds_work(&self) -> bool {
+        self.services.limits.is_some()
     }
 
     /// Returns a random number of nanoseconds below `window`, to spread timers.

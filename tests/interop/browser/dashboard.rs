@@ -11,12 +11,14 @@ use crate::support::line_client::LineClient;
 use serde_json::json;
 
 /// The charts that the page must have. Their data is described in docs/im-dashboard.md.
-const CHARTS: [&str; 13] = [
+const CHARTS: [&str; 15] = [
     "Connections per loop",
     "Messages per second",
     "Delivery latency",
     "Slow consumers",
     "Loop lag",
+    "Refused",
+    "Overload",
     "Stalls",
     "Timers",
     "Traffic",

@@ -12,6 +12,7 @@ use super::super::{
     pipeline_settings::PipelineSettings, services::LoopServices,
 };
 use crate::{
+    admission::Work,
     channel::{
         ChannelTimer, Due, Establish, Pending, Readiness, TimerToken,
         close_cause::CloseCause,
@@ -19,7 +20,7 @@ use crate::{
         filter::{Filter, Filters, Resume},
         peer::Peer,
     },
-    error::{Error, PeerError, Result},
+    error::{Error, Overloaded, PeerError, Result},
     id::ChannelId,
     log_throttle::{HANDSHAKES, log_throttled},
 };
@@ -209,6 +210,36 @@ impl ChannelCore {
             // A peer that has had its time gets none to linger.
             self.state.request_close_now(CloseCause::TimedOut);
         }
+    }
+
+    /// Admits the first read of an accepted connection's handshake.
+    ///
+    /// # Errors
+    /// If the loop is overloaded.
+    pub(crate) fn admit_handshake(&mut self, services: &LoopServices) -> Result<(), Overloaded> {
+        let is_new = !self.state.config.outgoing && !self.state.status.is_active();
+        let Some(filters) = self.state.extras.filters_mut() else { return Ok(()) };
+        if !is_new || std::mem::replace(&mut filters.was_admitted, true) {
+            return Ok(());
+        }
+        services.admit(Work::Handshake)
+    }
+
+    /// Resets an accepted connection whose handshake has waited for too long. Does nothing to
+    /// others.
+    pub(crate) fn shed_late_handshake(&mut self, services: &mut LoopServices) {
+        if self.state.config.outgoing || self.state.status.is_active() {
+            return;
+        }
+        let Some(limits) = services.limits.clone() else { return };
+        self.shed_handshake(services, limits.refuse(Work::Handshake));
+    }
+
+    /// Resets a connection because the loop is overloaded.
+    #[cold]
+    pub(crate) fn shed_handshake(&mut self, services: &mut LoopServices, refused: Overloaded) {
+        self.fail_filters(services, refused.into());
+        self.state.request_reset(CloseCause::Failed);
     }
 
     /// Calls the filters soon, although there may be no new input.

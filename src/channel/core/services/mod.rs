@@ -17,6 +17,7 @@ use wall_clock::WallClock;
 
 use super::any_pipeline::AnyPipeline;
 use crate::{
+    admission::{Work, WorkLimits},
     channel::{
         Due, DueQueue, IdleTimeouts, TimerToken,
         budget::{OutboundBudget, OutboundLease},
@@ -25,7 +26,7 @@ use crate::{
         undecoded::SpareBox,
     },
     clock::TimeSource,
-    error::Error,
+    error::{Error, Overloaded},
     executor::Executor,
     id::Key,
     log_throttle::{LogThrottle, LogTopic},
@@ -66,6 +67,8 @@ pub struct LoopServices {
     pub(crate) workers: WorkerPool,
     /// Runs the futures of handlers.
     pub(crate) executor: Executor,
+    /// The limits of deferrable work; `None` without overload control.
+    pub(crate) limits: Option<Arc<WorkLimits>>,
     /// The last number that was assigned to a task of this loop's channels. Only tasks that wait
     /// for an answer, repeat or have a handle are numbered.
     pub(crate) numbered: u64,
@@ -128,6 +131,7 @@ impl LoopServices {
             log,
             workers,
             executor: Executor::default(),
+            limits: None,
             numbered: 0,
             attention: Vec::new(),
             wall_clock: WallClock::default(),
@@ -145,6 +149,12 @@ impl LoopServices {
             spare_memory: 0,
             next_lease: None,
         }
+    }
+
+    /// Admits or refuses deferrable work.
+    #[inline]
+    pub(crate) fn admit(&self, work: Work) -> Result<(), Overloaded> {
+        self.limits.as_ref().map_or(Ok(()), |limits| limits.admit(work))
     }
 
     /// Returns the time of day, at most one second old.

@@ -50,6 +50,8 @@ pub(crate) struct Filters {
     failed: bool,
     /// A call that is due without new input.
     due: Option<Resume>,
+    /// Whether overload control was asked about the handshake.
+    pub(in crate::channel) was_admitted: bool,
     /// The timer of `handshake_timeout`, until all filters are established.
     pub(in crate::channel) deadline: Option<QueueKey>,
 }
@@ -116,6 +118,7 @@ impl Filters {
             added: false,
             failed: false,
             due: None,
+            was_admitted: false,
             deadline: None,
         }
     }

@@ -2,7 +2,9 @@
 
 use super::Context;
 use crate::{
+    admission::Work,
     channel::{Attributes, Channel, ChannelStats, CloseCause, MailSender, Peer, ShutdownCause},
+    error::{Overloaded, Result},
     id::ChannelId,
     pipeline::handler::Handler,
 };
@@ -140,6 +142,38 @@ impl<H: Handler> Context<'_, H> {
     /// [`FilterContext::set_info`](crate::filter::FilterContext::set_info).
     pub fn filter_info<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.state.extras.filter_info()
+    }
+
+    /// Asks whether the loop admits deferrable work, such as a login. Always admits it unless the
+    /// group has an
+    /// [`overload_target`](crate::group::EventLoopGroupBuilder::overload_target).
+    ///
+    /// Call this before the work begins, and send the hint of a refusal to the client. Work of one
+    /// class should cost about the same each time, because admissions are counted.
+    ///
+    /// ```
+    /// # use netwheel::{admission::Work, prelude::*};
+    /// # struct Session;
+    /// # impl Session {
+    /// #   fn log_in(&mut self, _: bytes::Bytes) -> Result { Ok(()) }
+    /// # }
+    /// # impl Handler for Session {
+    /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
+    /// fn read(&mut self, ctx: &mut Context<'_, Self>, login: bytes::Bytes) -> Result {
+    ///     if let Err(refused) = ctx.admit(Work::Login) {
+    ///         let seconds = refused.retry_after().as_secs() + 1;
+    ///         return ctx.write(format!("busy, come back in {seconds} s\n").into());
+    ///     }
+    ///     self.log_in(login)
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Overloaded`](crate::error::Overloaded) with the time after which the client should try
+    /// again. It converts to [`Error::Overloaded`](crate::Error::Overloaded).
+    pub fn admit(&self, work: Work) -> Result<(), Overloaded> {
+        self.services.admit(work)
     }
 
     /// Returns whether a line about `topic` may be logged now. A rate limit for log lines that a

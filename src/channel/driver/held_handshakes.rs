@@ -1,0 +1,83 @@
+//! Channels whose handshakes wait for their share of a turn, with overload control.
+//!
+//! While the queue is short, the oldest handshake goes first. A queue that has not been empty for a
+//! while grows faster than it is served. Then the newest goes first, because its peer is the most
+//! likely to be still there, and the oldest ones are refused.
+//!
+//! Invariant: a key is in the queue at most once, because its channel keeps a flag for that. Times
+//! are in nanoseconds. Owned by the loop, runs on its thread.
+
+use crate::id::Key;
+use std::collections::VecDeque;
+
+#[derive(Default)]
+pub(crate) struct HeldHandshakes {
+    /// The channels, with the times since which they have waited. The oldest is in front.
+    waiting: VecDeque<(Key, u64)>,
+    /// The time since which the queue has not been empty.
+    since: u64,
+}
+
+impl HeldHandshakes {
+    pub(super) fn push(&mut self, key: Key, now: u64) {
+        if self.waiting.is_empty() {
+            self.since = now;
+        }
+        self.waiting.push_back((key, now));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Removes the channel whose handshake is next. That is the newest one if the queue has stood
+    /// for longer than `target`.
+    pub(crate) fn next(&mut self, now: u64, target: u64) -> Option<Key> {
+        let newest_first = now.saturating_sub(self.since) > target;
+        let next = if newest_first { self.waiting.pop_back() } else { self.waiting.pop_front() };
+        next.map(|(key, _)| key)
+    }
+
+    /// Removes the oldest channel if it has waited for longer than `patience`.
+    pub(crate) fn next_late(&mut self, now: u64, patience: u64) -> Option<Key> {
+        let (key, _) = self.waiting.front().filter(|(_, since)| now.saturating_sub(*since) > patience)?;
+        let key = *key;
+        self.waiting.pop_front();
+        Some(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(index: u32) -> Key {
+        Key { index, generation: 0 }
+    }
+
+    #[test]
+    fn a_short_queue_is_served_in_order_and_a_standing_one_newest_first() {
+        let mut held = HeldHandshakes::default();
+        (0..4).for_each(|n| held.push(key(n), u64::from(n)));
+        assert_eq!(held.next(10, 10), Some(key(0)));
+        assert_eq!(held.next(11, 10), Some(key(3)));
+        assert_eq!((held.len(), held.next(5, 10)), (2, Some(key(1))));
+        assert_eq!((held.next(99, 10), held.next(99, 10)), (Some(key(2)), None));
+        held.push(key(9), 100);
+        held.push(key(8), 101);
+        assert_eq!(held.next(105, 10), Some(key(9)), "the queue was empty in between");
+    }
+
+    #[test]
+    fn the_oldest_ones_become_late() {
+        let mut held = HeldHandshakes::default();
+        (0..3).for_each(|n| held.push(key(n), u64::from(n)));
+        assert_eq!(held.next_late(20, 20), None);
+        assert_eq!((held.next_late(22, 20), held.next_late(22, 20)), (Some(key(0)), Some(key(1))));
+        assert_eq!((held.next_late(22, 20), held.is_empty()), (None, false));
+    }
+}
