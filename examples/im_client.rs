@@ -465,7 +465,7 @@ fn connect(
     };
     let client = ClientBootstrap::new(group).connect_timeout(Duration::from_secs(10));
     #[cfg(feature = "tls")]
-    let client = match options.tls.client(&options.connect, false)? {
+    let client = match options.tls.client(&options.connect, false, true)? {
         Some(tls) => client.tls(tls),
         None => client,
     };

@@ -21,11 +21,16 @@ pub(crate) struct TlsOptions {
 
 impl TlsOptions {
     /// Returns the settings for a server at `address`, which is HOST:PORT, or `None` without TLS.
-    /// `required`: another option asks for TLS.
+    /// `required`: another option asks for TLS. `resumption`: handshakes may resume sessions.
     ///
     /// # Errors
     /// Fails if the file holds no certificates, or if the host is not a valid name.
-    pub(crate) fn client(&self, address: &str, required: bool) -> Result<Option<TlsClient>> {
+    pub(crate) fn client(
+        &self,
+        address: &str,
+        required: bool,
+        resumption: bool,
+    ) -> Result<Option<TlsClient>> {
         let roots = match &self.tls_ca {
             Some(path) => TlsRoots::from_pem_file(path)?,
             None if self.tls || required => TlsRoots::system()?,
@@ -34,6 +39,6 @@ impl TlsOptions {
         let host = address.rsplit_once(':').map_or(address, |(host, _port)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let name = self.tls_name.as_deref().unwrap_or(host);
-        TlsClient::builder(roots).server_name(name).build().map(Some)
+        TlsClient::builder(roots).server_name(name).resumption(resumption).build().map(Some)
     }
 }

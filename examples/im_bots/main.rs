@@ -35,9 +35,17 @@
 //! closed in time. Ctrl-C ends the run early and prints the table of the results so far. Direct
 //! messages in flight at that moment are counted separately.
 //!
+//! `--storm` plays a reconnect storm instead, and prints how the server has coped with it (see
+//! docs/guide/storms.md):
+//!
+//! ```text
+//! taskset -c 0 target/release/examples/im_server --threads 1 --login-cost 2ms
+//! taskset -c 1 target/release/examples/im_bots --storm --clients 5000
+//! ```
+//!
 //! Reading order: `plan.rs` (the roles of the bots), `bot.rs` (one user), `talker.rs` (the main
 //! thread's handle to a talking bot), `tally.rs`, `directs.rs` and `slow.rs` (counters), this file
-//! (the phases of a run), `report.rs` (output).
+//! (the phases of a run), `report.rs` (output), `storm/` (the reconnect storm).
 
 mod bot;
 #[path = "../im/descriptors.rs"]
@@ -53,6 +61,7 @@ mod plan;
 mod protocol;
 mod report;
 mod slow;
+mod storm;
 mod talker;
 mod tally;
 #[cfg(feature = "tls")]
@@ -86,6 +95,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
+use storm::StormOptions;
 use talker::Talker;
 
 /// Maximum length in bytes of a line that a bot reads.
@@ -109,8 +119,10 @@ struct Options {
     /// Address of the server: HOST:PORT, or unix:PATH.
     #[arg(long, default_value = "127.0.0.1:9000")]
     connect: String,
-    /// Number of connections.
+    /// Number of connections. With --storm the default is 20000, reduced to the limit of open
+    /// files.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(default_value_if("storm", "true", "20000"))]
     clients: u32,
     /// Number of rooms.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
@@ -172,6 +184,8 @@ struct Options {
     #[cfg(feature = "tls")]
     #[command(flatten)]
     tls: tls::TlsOptions,
+    #[command(flatten)]
+    storm: StormOptions,
 }
 
 impl Options {
@@ -190,14 +204,14 @@ impl Options {
         WebSocketClient::new(&self.connect).with(settings).map(Some)
     }
 
-    /// Returns the TLS client to connect with, if any.
+    /// Returns the TLS client to connect with, if any. `resumption` lets it resume sessions.
     #[cfg(feature = "tls")]
-    fn tls(&self) -> Result<Option<TlsClient>> {
+    fn tls(&self, resumption: bool) -> Result<Option<TlsClient>> {
         #[cfg(feature = "websocket")]
         let required = self.wss;
         #[cfg(not(feature = "websocket"))]
         let required = false;
-        self.tls.client(&self.connect, required)
+        self.tls.client(&self.connect, required, resumption)
     }
 }
 
@@ -228,6 +242,9 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<Vec<String>> {
+    if options.storm.storm {
+        return storm::run(options);
+    }
     let limit = descriptors::raise_limit();
     if limit.connections().is_some_and(|allowed| allowed < u64::from(options.clients)) {
         return Err(format!("too many clients: {limit}").into());
@@ -270,7 +287,7 @@ fn connector(
     let bot = move || Bot::new(bots_plan.clone(), bots_report.clone());
     let any = ClientBootstrap::new(group);
     #[cfg(feature = "tls")]
-    let any = match options.tls()? {
+    let any = match options.tls(true)? {
         Some(tls) => any.tls(tls),
         None => any,
     };

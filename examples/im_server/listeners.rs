@@ -2,6 +2,7 @@
 //! Clients on all of them share the same rooms.
 
 use crate::{
+    cpu_work::CpuWork,
     hub::Hub,
     options::Options,
     output::say,
@@ -58,6 +59,7 @@ impl Connections {
             max_unacked: options.max_unacked,
             max_unacked_bytes: options.max_unacked_bytes,
             login_timeout: options.login_timeout,
+            login_work: CpuWork::taking(options.login_cost),
             rates: Rates {
                 requests: options.rate,
                 deliveries: options.delivery_rate,

@@ -34,6 +34,8 @@
 
 mod byte_budget;
 mod chat_server;
+#[path = "../support/cpu_work.rs"]
+mod cpu_work;
 #[path = "../im/descriptors.rs"]
 mod descriptors;
 mod direct;

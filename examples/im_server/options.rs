@@ -55,6 +55,9 @@ pub(crate) struct Options {
     /// Close a connection that has not logged in within this time; 0s disables the limit.
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     pub(crate) login_timeout: Duration,
+    /// Processor time of a login, on the loop: stands for the hash of a password.
+    #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
+    pub(crate) login_cost: Duration,
     /// Close a client that neither completes a line nor sends 64 bytes of it within this time; 0s
     /// disables the limit.
     #[arg(long, default_value = "10s", value_parser = humantime::parse_duration)]

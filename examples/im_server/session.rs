@@ -2,6 +2,7 @@
 
 use crate::{
     byte_budget::ByteBudget,
+    cpu_work::CpuWork,
     direct::{self, Direct, Receipt, SenderReceipt, Unacked, UnderWay},
     directory,
     hub::{Hub, Profile, last_reply},
@@ -39,6 +40,8 @@ pub(crate) struct Settings {
     pub(crate) max_unacked_bytes: usize,
     /// Time limit for the login; zero for no limit.
     pub(crate) login_timeout: Duration,
+    /// Work of a login.
+    pub(crate) login_work: CpuWork,
     /// Rate limits of one client.
     pub(crate) rates: Rates,
     /// Duration of a directory lookup.
@@ -234,6 +237,7 @@ impl Session {
             return Err(Refusal(Code::BadRequest, format!("already logged in as {user}")));
         }
         let user = name::user(user).map_err(bad_name)?;
+        self.settings.login_work.run();
         let taken = |by: Arc<str>| {
             let like = if *by == *user { "" } else { ", which looks like it," };
             Refusal(Code::NameTaken, format!("the name {by}{like} is taken"))

@@ -9,6 +9,8 @@ pub(crate) mod byte_budget;
 #[cfg(all(feature = "prometheus", feature = "websocket"))]
 #[path = "../../examples/im_server/chat_server.rs"]
 pub(crate) mod chat_server;
+#[path = "../../examples/support/cpu_work.rs"]
+pub(crate) mod cpu_work;
 #[path = "../../examples/im_server/direct.rs"]
 pub(crate) mod direct;
 #[path = "../../examples/im_server/directory.rs"]
@@ -74,6 +76,7 @@ pub(crate) const SETTINGS: Settings = Settings {
     max_unacked: 3,
     max_unacked_bytes: 1024 * 1024,
     login_timeout: Duration::ZERO,
+    login_work: cpu_work::CpuWork::NONE,
     rates: pace::Rates { requests: 0, deliveries: 0, congestion: Duration::ZERO },
     lookup_time: Duration::ZERO,
     max_lookups: 2,

@@ -1,0 +1,97 @@
+//! Opens the connections of a crowd.
+
+use super::client::{Client, Crowd, Ticket};
+use crate::{
+    MAX_LINE, Options,
+    protocol::{Reply, Request},
+    server_address,
+};
+#[cfg(feature = "websocket")]
+use netwheel::websocket::{Message, WebSocketClient};
+use netwheel::{codec::Line, net::Address, prelude::*, stage::Json};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+/// Connections from one source address, after which the next one is used. An address has about
+/// 28,000 ports, and a closed connection keeps its port for a minute.
+const PER_SOURCE: usize = 10_000;
+/// Source addresses: 127.0.1.1 to 127.0.1.250.
+const SOURCES: usize = 250;
+/// Longer than any time limit of a client, which gives up by itself.
+const NEVER: Duration = Duration::from_secs(24 * 3600);
+
+pub(crate) struct Dialer {
+    crowd: Arc<Crowd>,
+    bootstrap: ClientBootstrap,
+    server: Address,
+    #[cfg(feature = "websocket")]
+    websocket: Option<WebSocketClient>,
+    dialed: usize,
+}
+
+impl Dialer {
+    /// Returns a dialer whose connections are served by the loops of `group`.
+    ///
+    /// # Errors
+    /// If the server's name cannot be resolved, or the options of TLS are not valid.
+    pub(crate) fn new(group: &EventLoopGroup, options: &Options, crowd: Arc<Crowd>) -> Result<Self> {
+        let bootstrap = ClientBootstrap::new(group).connect_timeout(Duration::ZERO).handshake_timeout(NEVER);
+        // A server that was replaced does not know the sessions of its predecessor.
+        #[cfg(feature = "tls")]
+        let bootstrap = match options.tls(false)? {
+            Some(tls) => bootstrap.tls(tls),
+            None => bootstrap,
+        };
+        Ok(Dialer {
+            crowd,
+            bootstrap,
+            server: server_address(&options.connect)?,
+            #[cfg(feature = "websocket")]
+            websocket: options.websocket()?,
+            dialed: 0,
+        })
+    }
+
+    /// Starts an attempt. Dropping the completion gives it up.
+    pub(crate) fn dial(&mut self, ticket: Ticket) -> Completion<Channel<Request>> {
+        let mut bootstrap = self.bootstrap.clone();
+        if self.server.as_tcp().is_some_and(|server| server.ip().is_loopback() && server.is_ipv4()) {
+            let source = Ipv4Addr::new(127, 0, 1, 1 + (self.dialed / PER_SOURCE % SOURCES) as u8);
+            bootstrap = bootstrap.local_address(SocketAddr::from((source, 0)));
+        }
+        self.dialed += 1;
+        let crowd = self.crowd.clone();
+        let client = move || Client::new(crowd.clone(), ticket);
+        #[cfg(feature = "websocket")]
+        if let Some(websocket) = self.websocket.clone() {
+            let json = Json::<Reply, Request, Message>::new();
+            let pipeline = move |accepted: netwheel::websocket::Accepted| {
+                accepted.into_parts().1.stage(json).handler(client())
+            };
+            return bootstrap.websocket(websocket, "/ws", pipeline).connect(self.server.clone());
+        }
+        let pipeline = move |_: &Peer| {
+            let lines = Pipeline::codec(Line::new().max_len(MAX_LINE));
+            lines.stage(Json::<Reply, Request>::new()).handler(client())
+        };
+        bootstrap.pipeline(pipeline).connect(self.server.clone())
+    }
+}
+
+/// Returns the time that a server asks for which refuses the WebSocket handshake.
+pub(crate) fn hint(error: &Error) -> Option<Duration> {
+    #[cfg(feature = "websocket")]
+    {
+        let refusal = netwheel::websocket::HandshakeError::of(error)?;
+        let seconds = refusal.response()?.head.headers().get("retry-after")?;
+        std::str::from_utf8(seconds).ok()?.trim().parse().ok().map(Duration::from_secs)
+    }
+    #[cfg(not(feature = "websocket"))]
+    {
+        let _ = error;
+        None
+    }
+}
