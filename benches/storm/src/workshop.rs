@@ -39,7 +39,7 @@ impl Workshop {
         let tungstenite = find(&own, "storm-tungstenite")?;
         let shelf = tungstenite.parent().unwrap_or(&here).join("storm");
         fs::create_dir_all(&shelf)?;
-        let tls = here.join("../peers/tls");
+        let tls = here.join("tls");
         let chat = find(&examples, "im_server")?;
         let help = Command::new(&chat).arg("--help").output()?;
         Ok(Workshop {

@@ -111,6 +111,11 @@ impl Clients {
         (self.active, self.max_in_flight) = (active.min(self.clients.len()), max_in_flight);
     }
 
+    /// Starts no further attempts.
+    pub(crate) fn pause(&mut self) {
+        self.max_in_flight = 0;
+    }
+
     /// Sets the time after which a client gives up an attempt.
     pub(crate) fn set_give_up(&mut self, time: Duration) {
         self.policy.give_up = time;

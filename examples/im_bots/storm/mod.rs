@@ -106,7 +106,13 @@ pub(crate) fn run(options: &Options) -> Result<Vec<String>> {
     for crowd in [established_crowd, storm_crowd] {
         crowd.over.store(true, Ordering::Release);
     }
-    let records = records.map(|records| Records { seconds: timeline.seconds(), ..records });
+    let complete = usize::try_from(start.elapsed().as_secs()).unwrap_or(usize::MAX);
+    let records = records.map(|records| {
+        let mut seconds = timeline.seconds();
+        // The last messages had no time to be answered.
+        seconds.truncate(complete.saturating_sub(1));
+        Records { seconds, ..records }
+    });
     drop(run);
     for group in groups {
         let shutdown = ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5));
@@ -153,9 +159,10 @@ impl Storm<'_> {
         let inside = self.clients.inside();
         let line = if all_in { "all clients are in" } else { "the storm has not ended" };
         self.progress.end_phase(&format!("{line} after {:.1} s", lasted.as_secs_f64()));
-        if all_in {
-            self.wait("calm", self.options.calm);
+        if !all_in {
+            self.clients.pause();
         }
+        self.wait("calm", self.options.calm + Duration::from_secs(1));
         Ok(Records {
             clients: count,
             established: self.established.len(),

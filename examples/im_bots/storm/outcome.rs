@@ -26,6 +26,7 @@ pub(crate) struct Records {
     pub(crate) inside: usize,
     /// Round trip up to which a second is normal.
     pub(crate) normal: Duration,
+    /// Complete seconds.
     pub(crate) seconds: Vec<Second>,
 }
 
@@ -54,11 +55,13 @@ impl Records {
     }
 
     /// Returns the time for which the clients outside offer more than the server can do, and how
-    /// many got in.
+    /// many got in. If they never do, that is until all are in.
     fn overload(&self) -> (Duration, usize) {
-        let needed = (self.clients as f64 * (1.0 - 1.0 / self.offered().max(1.0))).ceil() as usize;
-        match self.entered.get(needed.max(1) - 1) {
-            Some(until) => (*until, needed.max(1)),
+        let offered = self.offered();
+        let share = if offered > 1.0 { 1.0 - 1.0 / offered } else { 1.0 };
+        let needed = ((self.clients as f64 * share).ceil() as usize).max(1);
+        match self.entered.get(needed - 1) {
+            Some(until) => (*until, needed),
             None => (self.lasted, self.entered.len()),
         }
     }
