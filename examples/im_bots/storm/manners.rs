@@ -6,8 +6,8 @@ use std::time::Duration;
 /// Behaviour of a client whose attempt has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Manners {
-    /// Connects again immediately when it has given up an attempt, and after a fixed delay when it
-    /// was refused. Ignores the time that the server asks for.
+    /// Connects again immediately when it has given up an attempt, and after a constant delay when
+    /// it was refused. Ignores the time that the server asks for.
     Naive,
     /// Like `Naive`, but waits for the time that the server asks for.
     Hinted,
@@ -34,7 +34,8 @@ impl Manners {
         match (self, failure) {
             (Manners::Hinted | Manners::Polite, Failure::Refused(Some(asked))) => asked,
             (Manners::Naive | Manners::Hinted, Failure::GaveUp) => Duration::ZERO,
-            (Manners::Naive | Manners::Hinted, Failure::Refused(_)) => delay,
+            // Clients are not in step with each other.
+            (Manners::Naive | Manners::Hinted, Failure::Refused(_)) => delay.mul_f64(0.5 + random),
             (Manners::Polite, _) => {
                 let doubled = 1u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
                 delay.saturating_mul(doubled).min(MAX_DELAY).mul_f64(random)
@@ -53,6 +54,7 @@ mod tests {
     fn a_naive_client_ignores_the_server_and_a_hinted_one_waits() {
         let refused = Failure::Refused(Some(7 * SECOND));
         assert_eq!(Manners::Naive.delay(refused, 1, SECOND, 0.5), SECOND);
+        assert_eq!(Manners::Naive.delay(refused, 9, SECOND, 0.0), SECOND / 2);
         assert_eq!(Manners::Naive.delay(Failure::GaveUp, 9, SECOND, 0.5), Duration::ZERO);
         assert_eq!(Manners::Hinted.delay(refused, 1, SECOND, 0.5), 7 * SECOND);
         assert_eq!(Manners::Hinted.delay(Failure::Refused(None), 1, SECOND, 0.5), SECOND);

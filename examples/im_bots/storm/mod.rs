@@ -41,7 +41,7 @@ const STEP: Duration = Duration::from_millis(5);
 /// Attempts in flight while established clients enter, and while the capacity is measured.
 const IN_FLIGHT: usize = 16;
 /// Time for a client to enter before the storm.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Duration of a storm if the capacity is tiny.
 const MAX_LIMIT: Duration = Duration::from_secs(1800);
 

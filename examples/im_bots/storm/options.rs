@@ -15,7 +15,8 @@ pub(crate) struct StormOptions {
     /// Behaviour of a client whose attempt has failed.
     #[arg(long, requires = "storm", value_enum, default_value_t = Manners::Naive)]
     pub(crate) manners: Manners,
-    /// Delay of a naive client after a refusal, and the first delay of a polite one.
+    /// Delay of a naive client after a refusal, give or take a half, and the first delay of a
+    /// polite one.
     #[arg(long, requires = "storm", default_value = "1s", value_parser = humantime::parse_duration)]
     pub(crate) retry_delay: Duration,
     /// Attempts per second of all clients, as a multiple of the logins per second that the server
