@@ -15,11 +15,6 @@ use std::{
     time::Duration,
 };
 
-/// Connections from one source address, after which the next one is used. An address has about
-/// 28,000 ports, and a closed connection keeps its port for a minute.
-const PER_SOURCE: usize = 10_000;
-/// Source addresses: 127.0.1.1 to 127.0.1.250.
-const SOURCES: usize = 250;
 /// Longer than any time limit of a client, which gives up by itself.
 const NEVER: Duration = Duration::from_secs(24 * 3600);
 
@@ -29,6 +24,9 @@ pub(crate) struct Dialer {
     server: Address,
     #[cfg(feature = "websocket")]
     websocket: Option<WebSocketClient>,
+    /// Number of source addresses; 0 lets the system choose. On loopback, Linux takes the port of a
+    /// closed connection again after a second.
+    sources: u8,
     dialed: usize,
 }
 
@@ -51,6 +49,7 @@ impl Dialer {
             server: server_address(&options.connect)?,
             #[cfg(feature = "websocket")]
             websocket: options.websocket()?,
+            sources: options.source_addresses,
             dialed: 0,
         })
     }
@@ -58,8 +57,8 @@ impl Dialer {
     /// Starts an attempt. Dropping the completion gives it up.
     pub(crate) fn dial(&mut self, ticket: Ticket) -> Completion<Channel<Request>> {
         let mut bootstrap = self.bootstrap.clone();
-        if self.server.as_tcp().is_some_and(|server| server.ip().is_loopback() && server.is_ipv4()) {
-            let source = Ipv4Addr::new(127, 0, 1, 1 + (self.dialed / PER_SOURCE % SOURCES) as u8);
+        if self.sources > 0 {
+            let source = Ipv4Addr::new(127, 0, 0, 1 + (self.dialed % usize::from(self.sources)) as u8);
             bootstrap = bootstrap.local_address(SocketAddr::from((source, 0)));
         }
         self.dialed += 1;
