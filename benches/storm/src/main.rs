@@ -126,7 +126,7 @@ fn play(options: &Options) -> io::Result<()> {
     let mut results = Results::default();
     for round in 1..=options.rounds {
         for storm in Storm::all(options) {
-            for server in &servers {
+            for server in servers.iter().filter(|server| storm.suits(server)) {
                 eprintln!("storm: round {round} of {}: {}, {}", options.rounds, storm.name, server.name);
                 let folder = workshop.shelf.join("last");
                 storm.play(server, &workshop, &cpus, &folder)?;

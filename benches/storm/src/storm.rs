@@ -3,7 +3,7 @@
 use crate::{
     Options,
     process::{Cpus, Running},
-    servers::Server,
+    servers::{Program, Server},
     workshop::Workshop,
 };
 use std::{fs, io, path::Path, process::Command};
@@ -15,6 +15,8 @@ pub(crate) struct Storm {
     pub(crate) name: String,
     /// Whether the pictures show it.
     pub(crate) is_drawn: bool,
+    /// WebSocket with TLS, instead of lines over TCP.
+    tls: bool,
     login_micros: u64,
     /// Arguments of `im_bots`.
     arguments: Vec<String>,
@@ -24,7 +26,7 @@ impl Storm {
     /// Returns the storms of a round.
     pub(crate) fn all(options: &Options) -> Vec<Storm> {
         let common = |clients: u32, more: &[&str]| {
-            let mut arguments: Vec<String> = ["--storm", "--wss"].map(str::to_owned).into();
+            let mut arguments = vec!["--storm".to_owned()];
             let numbers = [
                 ("--clients", clients.to_string()),
                 ("--established", options.established.to_string()),
@@ -37,19 +39,28 @@ impl Storm {
             arguments
         };
         let offered = options.offered.to_string();
-        let logins = options.manners.iter().enumerate().map(|(n, manners)| Storm {
-            name: format!("logins, {manners} clients"),
-            is_drawn: n == 0,
+        let logins = |manners: &String, tls: bool| Storm {
+            name: format!("logins{}, {manners} clients", if tls { " with TLS" } else { "" }),
+            is_drawn: !tls && options.manners.first() == Some(manners),
+            tls,
             login_micros: options.login_micros,
             arguments: common(options.clients, &["--manners", manners, "--offered", &offered]),
-        });
+        };
         let handshakes = (options.handshakes > 0).then(|| Storm {
             name: "handshakes".to_owned(),
             is_drawn: false,
+            tls: true,
             login_micros: 0,
             arguments: common(options.handshakes, &["--manners", "hinted", "--give-up", PATIENT]),
         });
-        logins.chain(handshakes).collect()
+        let plain = options.manners.iter().map(|manners| logins(manners, false));
+        let encrypted = options.manners.first().map(|manners| logins(manners, true));
+        plain.chain(encrypted).chain(handshakes).collect()
+    }
+
+    /// Returns whether the server has the protocol of the storm.
+    pub(crate) fn suits(&self, server: &Server) -> bool {
+        self.tls || server.program != Program::Tungstenite
     }
 
     pub(crate) fn title(&self, server: &Server) -> String {
@@ -69,10 +80,14 @@ impl Storm {
     ) -> io::Result<()> {
         // A result of an earlier storm must not pass for one of this.
         let _ = fs::remove_dir_all(folder);
-        let running = Running::start(cpus, |port| workshop.command(server, port, self.login_micros))?;
+        let command = |port| workshop.command(server, port, self.tls, self.login_micros);
+        let running = Running::start(cpus, command)?;
         let mut clients = Command::new(&workshop.bots);
         clients.args(&self.arguments).args(["--connect", &running.address.to_string()]);
-        clients.arg("--tls-ca").arg(&workshop.certificate).arg("--out").arg(folder);
+        if self.tls {
+            clients.arg("--wss").arg("--tls-ca").arg(&workshop.certificate);
+        }
+        clients.arg("--out").arg(folder);
         // The faults of the server are in the files.
         let printed = cpus.run_clients(&mut clients)?;
         if folder.join("storm.csv").exists() {

@@ -58,15 +58,21 @@ impl Workshop {
         self.has_control || server.program != (Program::Chat { control: true })
     }
 
-    /// Returns the command that starts a server which listens on this port with TLS and WebSocket.
-    pub(crate) fn command(&self, server: &Server, port: u16, login_micros: u64) -> Command {
+    /// Returns the command that starts a server on this port: for WebSocket with `tls`, else for
+    /// lines.
+    pub(crate) fn command(&self, server: &Server, port: u16, tls: bool, login_micros: u64) -> Command {
         let micros = login_micros.to_string();
         match server.program {
             Program::Chat { control } => {
                 let mut command = Command::new(&self.chat);
-                command.args(["--threads", "1", "--listen", "127.0.0.1:0", "--http", "none"]);
-                command.arg("--https").arg(format!("127.0.0.1:{port}"));
-                command.arg("--tls-cert").arg(&self.certificate).arg("--tls-key").arg(&self.key);
+                command.args(["--threads", "1", "--http", "none"]);
+                let address = format!("127.0.0.1:{port}");
+                if tls {
+                    command.args(["--listen", "127.0.0.1:0", "--https", &address]);
+                    command.arg("--tls-cert").arg(&self.certificate).arg("--tls-key").arg(&self.key);
+                } else {
+                    command.args(["--listen", &address]);
+                }
                 command.arg("--login-cost").arg(format!("{micros}us"));
                 if control {
                     command.args(CONTROL);
