@@ -343,9 +343,9 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
     /// key that waits for a member.
     ///
     /// [`Context::write_latest`](crate::Context::write_latest) describes the replacement. Each
-    /// member replaces for itself: a member that keeps up gets every message, and a slow one the newest.
-    /// All members share one encoding. A replacement counts as written in the report. Broadcasts in
-    /// the queue of a loop are not replaced.
+    /// member replaces for itself: a member that keeps up gets every message, and a slow one the
+    /// newest. All members share one encoding. A replacement counts as written in the report.
+    /// Broadcasts in the queue of a loop are not replaced.
     ///
     /// ```
     /// # use netwheel::prelude::*;

@@ -58,7 +58,7 @@ pub(super) fn write_shared<L: Links>(
     }
 }
 
-/// Writes an encoding that replaces a waiting message. Not inlined, because other broadcasts must not
+/// Writes an encoding that replaces a waiting message. Not inlined, so that other broadcasts do not
 /// pay for it.
 #[inline(never)]
 fn write_latest(state: &mut ChannelState, services: &mut LoopServices, key: u64, bytes: &Bytes) -> Result {
