@@ -17,8 +17,8 @@ pub(crate) enum Program {
     Tungstenite,
 }
 
-/// The option of `im_server` that turns overload control on, and its value.
-pub(crate) const CONTROL: [&str; 2] = ["--overload-target", "50ms"];
+/// The option of `im_server` that turns overload control on.
+pub(crate) const CONTROL: &str = "--overload-target";
 
 pub(crate) const SERVERS: [Server; 3] = [
     Server {

@@ -20,6 +20,8 @@ pub(crate) struct Workshop {
     chat: PathBuf,
     /// Whether `im_server` has an option for overload control.
     has_control: bool,
+    /// Target of overload control.
+    target: &'static str,
     tungstenite: PathBuf,
 }
 
@@ -44,7 +46,9 @@ impl Workshop {
         let help = Command::new(&chat).arg("--help").output()?;
         Ok(Workshop {
             shelf,
-            has_control: String::from_utf8_lossy(&help.stdout).contains(CONTROL[0]),
+            // Programs without optimisation, beside others, are slow at any load.
+            target: if quick { "500ms" } else { "50ms" },
+            has_control: String::from_utf8_lossy(&help.stdout).contains(CONTROL),
             certificate: tls.join("certificate.pem"),
             key: tls.join("key.pem"),
             bots: find(&examples, "im_bots")?,
@@ -74,10 +78,8 @@ impl Workshop {
                     command.args(["--listen", &address]);
                 }
                 command.arg("--login-cost").arg(format!("{micros}us"));
-                if control {
-                    command.args(CONTROL);
-                } else if self.has_control {
-                    command.args([CONTROL[0], "0s"]);
+                if self.has_control {
+                    command.args([CONTROL, if control { self.target } else { "0s" }]);
                 }
                 command
             }
