@@ -236,7 +236,6 @@ pub(crate) enum Reply {
     },
 }
 
-
 /// Reason for which a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -182,8 +182,7 @@ impl TestGroup {
         self.waiting.begin(members).expect("the group has no limit");
         let except_id = except.map(|key| ChannelId { event_loop, key });
         let waiting = self.waiting.clone();
-        let sending =
-            Sending { parts, members, except: except_id, latest: None, is_bulk: false, waiting };
+        let sending = Sending { parts, members, except: except_id, latest: None, is_bulk: false, waiting };
         let broadcast = Arc::new(SharedBroadcast::new(Bytes::new(), sending));
         Box::new(Delivery::new(broadcast, keys, except, Some(reserved), None))
     }
