@@ -24,7 +24,11 @@ impl Rooms {
         let (sender, receiver) = mpsc::channel(QUEUE);
         self.0.borrow_mut().entry(room.to_owned()).or_default().insert(user.to_owned(), sender);
         let joined = vec![user.to_owned()];
-        self.send(room, user, &Reply::Presence { room: room.to_owned(), joined, left: Vec::new() });
+        self.send(
+            room,
+            user,
+            &Reply::Presence { room: room.to_owned(), joined, left: Vec::new(), count: None },
+        );
         receiver
     }
 
@@ -39,7 +43,11 @@ impl Rooms {
         }
         drop(rooms);
         let left = vec![user.to_owned()];
-        self.send(room, user, &Reply::Presence { room: room.to_owned(), joined: Vec::new(), left });
+        self.send(
+            room,
+            user,
+            &Reply::Presence { room: room.to_owned(), joined: Vec::new(), left, count: None },
+        );
     }
 
     /// Sends a message to all members of a room but `from`.

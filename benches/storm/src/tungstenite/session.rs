@@ -2,7 +2,7 @@
 
 use crate::{
     cpu_work::CpuWork,
-    protocol::{Reply, Request},
+    protocol::{Reply, Request, VERSION},
     rooms::{Rooms, encoded},
 };
 use futures_util::{SinkExt, StreamExt};
@@ -63,6 +63,7 @@ async fn login(server: &Server, stream: TcpStream) -> Result<Option<(Socket, Str
                 heartbeat_ms: idle_ms,
                 idle_ms,
                 ack_timeout_ms: idle_ms,
+                version: VERSION,
             };
             socket.send(encoded(&welcome)).await?;
             return Ok(Some((socket, user)));
