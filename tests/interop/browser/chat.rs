@@ -129,7 +129,7 @@ fn rooms_are_joined_and_left_with_the_keyboard() {
     // Backwards from the message.
     browser.press(&back);
     assert_eq!(text_of(&browser, "document.activeElement.getAttribute('role')"), "log");
-    for element in ["leave", "ann", "members-title"] {
+    for element in ["leave", "pause", "ann", "members-title"] {
         browser.press(&back);
         assert_eq!(focus(), element);
     }
