@@ -7,7 +7,7 @@ use crate::{
     options::Options,
     output::say,
     pace::Rates,
-    protocol::{Reply, Request},
+    protocol::{Reason, Reply, Request},
     session::{Session, Settings},
     web::{Dashboard, PERIOD, Pages, Site, Web},
     wire::Lines,
@@ -18,7 +18,8 @@ use netwheel::net::UnixAddress;
 use netwheel::tls::{TlsCertificate, TlsServer};
 use netwheel::{
     Completion,
-    admission::Admission,
+    admission::{Admission, RejectReason, Rejection},
+    bytes::Bytes,
     channel::{ChannelOptions, MaxConnectionAge, TimeLimits},
     http::{Aggregate, HttpServer, HttpSettings},
     net::ListenerOptions,
@@ -111,10 +112,11 @@ pub(crate) fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) 
     let chat = bootstrap.clone().pipeline(move |_peer| {
         lines.session(Pipeline::codec(Lines::new(max_line)).stage(Json::<Request, Reply>::new()))
     });
+    let plain_chat = chat.clone().admission(admission(options).farewell(overloaded_line));
     // Bind all listeners before an address is printed.
     #[cfg(unix)]
     let unix = match &options.unix {
-        Some(path) => Some(chat.clone().bind(UnixAddress::path(path)?)?),
+        Some(path) => Some(plain_chat.clone().bind(UnixAddress::path(path)?)?),
         None => None,
     };
     // The Unix socket stays without TLS: its bytes do not leave the machine.
@@ -126,8 +128,10 @@ pub(crate) fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) 
             let https = TlsServer::builder(certificate).alpn(["http/1.1"]).build()?;
             (chat.tls(lines), Some(https))
         }
-        _ => (chat, None),
+        _ => (plain_chat, None),
     };
+    #[cfg(not(feature = "tls"))]
+    let chat = plain_chat;
     let tcp = chat.bind(&*options.listen)?;
     let web = Arc::new(Web {
         hub: hub.clone(),
@@ -142,11 +146,12 @@ pub(crate) fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) 
     let pages = bootstrap.pipeline(move |_peer| {
         http.pipeline().stage(Aggregate::max(MAX_BODY)).handler(Site::new(shared.clone()))
     });
+    let plain_pages = pages.clone().admission(admission(options).farewell(overloaded_response));
     let plain = match options.http.as_deref() {
         Some("none") => None,
-        Some(address) => Some(pages.clone().bind(address)?),
+        Some(address) => Some(plain_pages.bind(address)?),
         // The default must not prevent the start of a second server.
-        None => Some(pages.clone().bind(HTTP_ADDRESS).or_else(|_| pages.clone().bind("127.0.0.1:0"))?),
+        None => Some(plain_pages.clone().bind(HTTP_ADDRESS).or_else(|_| plain_pages.bind("127.0.0.1:0"))?),
     };
     #[cfg(feature = "tls")]
     let secure = match (options.https, tls) {
@@ -199,6 +204,30 @@ fn admission(options: &Options) -> Admission {
         admission = admission.max_connections_per_ip(connections);
     }
     admission
+}
+
+/// Returns the hint for a client of which an overloaded loop has refused the connection.
+fn overload_hint(rejection: &Rejection) -> Option<Duration> {
+    match &rejection.reason {
+        RejectReason::Overloaded(refused) => Some(refused.retry_after()),
+        _ => None,
+    }
+}
+
+/// Returns the last line of a connection that is refused because of overload.
+fn overloaded_line(rejection: &Rejection) -> Option<Bytes> {
+    let millis = u64::try_from(overload_hint(rejection)?.as_millis()).unwrap_or(u64::MAX);
+    let bye = Reply::Bye { reason: Reason::Overloaded, retry_after_ms: Some(millis) };
+    let mut line = serde_json::to_vec(&bye).ok()?;
+    line.push(b'\n');
+    Some(line.into())
+}
+
+/// Returns the response for a connection that is refused because of overload.
+fn overloaded_response(rejection: &Rejection) -> Option<Bytes> {
+    let seconds = overload_hint(rejection)?.as_millis().div_ceil(1000);
+    let head = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n";
+    Some(format!("{head}Retry-After: {seconds}\r\n\r\n").into())
 }
 
 fn channel_options(options: &Options) -> Result<ChannelOptions> {

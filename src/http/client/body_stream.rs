@@ -80,6 +80,8 @@ struct State {
     buffered: usize,
     end: Option<Result<Headers>>,
     waiting: Option<Completer<Option<Bytes>>>,
+    /// Whether a thread is in `settle`, with a part that may have to be put back.
+    is_settling: bool,
     /// Whether the connection waits until the consumer has taken bytes.
     is_paused: bool,
     is_dropped: bool,
@@ -90,10 +92,14 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the consumer that waits the next part, or the end behind the last part.
+    /// Gives the consumer that waits the next part, or the end behind the last part. If another
+    /// thread is doing that, it continues with the consumer that waits then.
     fn settle(&self) {
         let mut resumes = false;
         let mut state = self.lock();
+        if std::mem::replace(&mut state.is_settling, true) {
+            return;
+        }
         while let Some(completer) = state.waiting.take() {
             if let Some(bytes) = state.parts.pop_front() {
                 state.buffered -= chunk_weight(&bytes);
@@ -116,6 +122,7 @@ impl Shared {
                 break;
             }
         }
+        state.is_settling = false;
         drop(state);
         if resumes {
             (self.wake)();
@@ -251,7 +258,7 @@ mod tests {
     #[test]
     fn parts_keep_their_order_whenever_their_completions_are_dropped() {
         let (sender, mut stream) = body_stream(|| {});
-        let total = 20_000_u32;
+        let total = 50_000_u32;
         let connection = std::thread::spawn(move || {
             for n in 0..total {
                 sender.push(Bytes::copy_from_slice(&n.to_be_bytes()));
