@@ -17,6 +17,7 @@ use std::{
     io::{self, BufRead, BufReader, Read, Write},
     net::SocketAddr,
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
 /// Measures the application under both servers.

@@ -107,7 +107,7 @@ impl TlsClient {
     ///
     /// # Errors
     /// [`Error::Setting`] if it sends early data, which is not supported.
-    #[cfg(feature = "rustls-023")]
+    #[cfg(any(feature = "rustls-023", test))]
     pub fn from_config(config: Arc<ClientConfig>) -> Result<Self> {
         if config.enable_early_data {
             return Err(Error::setting("enable_early_data", true, "off"));

@@ -64,7 +64,7 @@ enum Sessions {
     NotResumed,
     ByTickets(Arc<Tickets>),
     /// A configuration of rustls decides.
-    #[cfg(feature = "rustls-023")]
+    #[cfg(any(feature = "rustls-023", test))]
     OfConfig,
 }
 
@@ -129,7 +129,7 @@ impl TlsServer {
     ///
     /// # Errors
     /// [`Error::Setting`] if it accepts early data, which can be replayed.
-    #[cfg(feature = "rustls-023")]
+    #[cfg(any(feature = "rustls-023", test))]
     pub fn from_config(config: Arc<ServerConfig>) -> Result<Self> {
         if config.max_early_data_size > 0 {
             return Err(Error::setting("max_early_data_size", config.max_early_data_size, "0"));
@@ -163,7 +163,7 @@ impl TlsServer {
         match &self.sessions {
             Sessions::NotResumed => Ok(()),
             Sessions::ByTickets(tickets) => tickets.renew(),
-            #[cfg(feature = "rustls-023")]
+            #[cfg(any(feature = "rustls-023", test))]
             Sessions::OfConfig => {
                 Err(Error::setting("invalidate_tickets", "from_config", "settings of TlsServer::builder"))
             }

@@ -117,16 +117,12 @@ fn end(connection: &Connection) {
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        durable::store::{
-            TimerStore,
-            change::{Change, NewTimer, Outcome},
-            error::StoreError,
-            listing::TimerFilter,
-            sqlite::SqliteStore,
-            transaction::Effect,
-        },
-        error::Error,
+    use crate::durable::store::{
+        TimerStore,
+        change::{Change, NewTimer, Outcome},
+        error::StoreError,
+        listing::TimerFilter,
+        sqlite::SqliteStore,
     };
     use rusqlite::Connection;
     use std::time::Duration;
@@ -232,8 +228,11 @@ mod tests {
         assert!(longest < 6 << 20, "{longest} bytes, and 1000 pages are copied at once");
     }
 
+    #[cfg(feature = "rusqlite-040")]
     #[test]
     fn effects_may_change_tables_in_a_busy_store() {
+        use crate::{durable::store::transaction::Effect, error::Error};
+
         let (_directory, mut store, _other) = busy_store();
         start(&mut store);
         for sql in ["CREATE TABLE own (n INTEGER)", "DROP TABLE own"] {
