@@ -142,7 +142,8 @@ pub(crate) fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) 
         websocket: websocket(options)?,
     });
     let settings = HttpSettings::new().max_body(MAX_BODY as u64);
-    let (http, shared) = (HttpServer::with(settings)?, web.clone());
+    // The session submits its login. An upgrade costs little, and a second permit would be needed.
+    let (http, shared) = (HttpServer::with(settings)?.deferrable(|_| false), web.clone());
     let pages = bootstrap.pipeline(move |_peer| {
         http.pipeline().stage(Aggregate::max(MAX_BODY)).handler(Site::new(shared.clone()))
     });

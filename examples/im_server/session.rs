@@ -201,6 +201,11 @@ impl Session {
     fn answer(&mut self, ctx: &mut Context<'_, Self>, request: Request) -> Result {
         self.pace.charge(Cost::request());
         let answer = match request {
+            // Only a login that can succeed is submitted: the loop counts admissions as its
+            // capacity.
+            Request::Login { user } if self.user.is_some() || name::user(&user).is_err() => {
+                self.login(ctx, &user)
+            }
             Request::Login { user } => match ctx.admit(Work::Login) {
                 Ok(()) => self.login(ctx, &user),
                 Err(refused) => return self.overloaded(ctx, refused),

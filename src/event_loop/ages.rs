@@ -1,10 +1,10 @@
 //! The channels of a loop that have a maximum age, and the pace at which they are drained.
 //!
 //! A heap holds when each channel reaches its age, and another one when the grace times of notified
-//! channels end. A channel that closes leaves its entry behind. It is skipped when it is due, and
-//! all stale entries are removed when they outnumber the open channels. So a channel takes sixteen
-//! bytes here, at most twice that and the spare room of a vector. Without a maximum age it takes
-//! nothing.
+//! channels end. A channel that closes leaves its entry behind. It is skipped when it is due. The
+//! next accept removes all stale entries if they outnumber the open channels, and the end of the
+//! last channel removes all. So a channel takes sixteen bytes here, and spare room. Without a
+//! maximum age it takes nothing.
 //!
 //! The pace is a leaky bucket (GCRA) over the number of open channels: at most 2.5 % of them per
 //! second, but at least one. Due channels that have to wait are notified in the order of their
@@ -64,8 +64,7 @@ impl Ages {
     pub(super) fn note_end(&mut self) -> bool {
         self.open = self.open.saturating_sub(1);
         if self.open == 0 {
-            self.waiting.clear();
-            self.draining.clear();
+            (self.waiting, self.draining) = Default::default();
         }
         self.open == 0
     }

@@ -104,6 +104,10 @@ impl Chooser for RoundRobin {
 ///
 /// A connection counts as soon as its loop is chosen, so a burst is spread from its first
 /// connection on. Loops that are shutting down are chosen only if all loops are.
+///
+/// With an [`overload_target`](crate::group::EventLoopGroupBuilder::overload_target), prefer
+/// [`LeastLag`]: an overloaded loop with few connections refuses the new ones that it is chosen
+/// for, and stays the loop with the fewest.
 #[derive(Debug, Default)]
 pub struct LeastConnections {
     first: RoundRobin,

@@ -5,7 +5,7 @@
 //! close handshake has begun closes at the latest after `close_timeout`.
 
 use super::{
-    close_hint::close_hint,
+    close_hint::{CloseHint, close_hint},
     error::WebSocketError,
     message::{CloseCode, CloseFrame, Message},
     role::Role,
@@ -108,10 +108,12 @@ impl WebSocketStage {
 
     /// Handles the peer's Close frame.
     fn close_received(&mut self, ctx: &mut StageContext<'_, Self>, frame: Option<&CloseFrame>) -> Result {
-        if self.role == Role::Client
-            && let Some(hint) = frame.and_then(|frame| close_hint(frame, |most| ctx.jitter(most)))
-        {
-            ctx.reconnect_after(hint);
+        if self.role == Role::Client {
+            match frame.and_then(|frame| close_hint(frame, |most| ctx.jitter(most))) {
+                Some(CloseHint::Stated(time)) => ctx.reconnect_after(time),
+                Some(CloseHint::Drawn(time)) if ctx.reconnects_at_once() => ctx.reconnect_after(time),
+                _ => {}
+            }
         }
         let before = self.phase;
         let mut echoed = Ok(());

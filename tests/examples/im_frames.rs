@@ -86,5 +86,5 @@ fn a_refused_login_gets_a_close_frame_with_a_hint() {
     assert!((500..1500).contains(&hint), "{hint}");
     let close = &output[2 + text.len()..];
     assert_eq!((close[0], u16::from_be_bytes([close[2], close[3]])), (0x88, 1013));
-    assert_eq!(&close[4..], format!("retry_after_ms={hint}").as_bytes());
+    assert_eq!(&close[4..], format!("retry after {hint} ms").as_bytes());
 }

@@ -396,3 +396,52 @@ fn a_standing_queue_of_handshakes_is_served_newest_first_and_its_oldest_are_rese
     let late = served.iter().position(|n| *n > PEERS / 2).expect("a later one is served");
     assert!(late < served.len() / 2, "newest first: {served:?}");
 }
+
+/// Only handshakes of accepted connections are shed. Others wait for their turn, however long the
+/// queue is.
+#[test]
+fn an_outgoing_handshake_survives_a_storm_of_accepted_ones() {
+    const PEERS: usize = 300;
+    let clock = ManualClock::new();
+    let builder = EventLoopGroup::builder().clock(clock.clone()).seed(1).handshakes_per_turn(1);
+    let mut by_hand = builder.overload_target(TARGET).build_manual().unwrap();
+    let filter = move |time: &ManualClock| OneByte { clock: time.clone(), established: false };
+    let (time, of_client) = (clock.clone(), clock.clone());
+    let server = ServerBootstrap::new(by_hand.group())
+        .filter(move |_| filter(&time))
+        .pipeline(|_| Pipeline::codec(Line::new()).handler(Numbered(Arc::default())))
+        .bind(ANY_PORT)
+        .unwrap();
+    let backend = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let connected = ClientBootstrap::new(by_hand.group())
+        .filter(move |_| filter(&of_client))
+        .handshake_timeout(1000 * SECOND)
+        .pipeline(|_| Pipeline::codec(Line::new()).handler(Numbered(Arc::default())))
+        .connect(backend.local_addr().unwrap());
+    let mut accepted = None;
+    backend.set_nonblocking(true).unwrap();
+    while accepted.is_none() {
+        by_hand.run_once(ms(1));
+        accepted = backend.accept().ok();
+    }
+    let mut peers: Vec<TcpStream> = (0..PEERS).map(|_| connect(server.local_address())).collect();
+    turn_until(&mut by_hand, |metrics| metrics.accepted as usize == PEERS);
+    // The outgoing one is among the old ones when the newest begin to be served first.
+    for (n, peer) in peers.iter_mut().enumerate() {
+        peer.write_all(b"!").unwrap();
+        if n == 50 {
+            accepted.as_mut().unwrap().0.write_all(b"!").unwrap();
+        }
+        if n % 10 == 0 {
+            by_hand.run_once(ms(1));
+        }
+    }
+    turn_until(&mut by_hand, |metrics| {
+        clock.advance(ms(20));
+        (metrics.handshakes + metrics.handshakes_failed) as usize == PEERS + 1
+    });
+    let metrics = by_hand.event_loop().metrics();
+    assert!(metrics.shed_handshakes > 10, "the queue has stood: {metrics:?}");
+    assert!(connected.is_done());
+    connected.wait().unwrap();
+}

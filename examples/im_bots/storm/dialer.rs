@@ -84,9 +84,7 @@ impl Dialer {
 pub(crate) fn hint(error: &Error) -> Option<Duration> {
     #[cfg(feature = "websocket")]
     {
-        let refusal = netwheel::websocket::HandshakeError::of(error)?;
-        let seconds = refusal.response()?.head.headers().get("retry-after")?;
-        std::str::from_utf8(seconds).ok()?.trim().parse().ok().map(Duration::from_secs)
+        netwheel::websocket::HandshakeError::of(error)?.retry_after()
     }
     #[cfg(not(feature = "websocket"))]
     {

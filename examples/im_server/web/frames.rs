@@ -40,7 +40,7 @@ impl Stage for ChatFrames {
         ctx.write(Message::text(text))?;
         match reply {
             Reply::Bye { reason, retry_after_ms } => {
-                let hint = retry_after_ms.map(|ms| format!("retry_after_ms={ms}"));
+                let hint = retry_after_ms.map(|ms| format!("retry after {ms} ms"));
                 ctx.write(Message::close(close_code(reason), hint.unwrap_or_default()))
             }
             _ => Ok(()),

@@ -44,10 +44,10 @@ const IDLE_PART: u64 = 64;
 /// The longest queue of handshakes that does not limit accepting, in targets.
 const HANDSHAKE_QUEUE: u64 = 10;
 
-/// The shortest hint, and the longest wait for a handshake, in targets.
+/// The shortest mean of the hints, and the longest wait for a handshake, in targets.
 const PATIENCE: u32 = 20;
 
-/// The longest hint.
+/// The longest mean of the hints.
 const LONGEST_HINT: u64 = 60_000_000_000;
 
 /// The share of busy time at which a limit is raised slowly only.

@@ -100,7 +100,18 @@ impl Race {
             if state.winner.is_some() {
                 return;
             }
-            let Some(address) = state.waiting.pop_front() else { return };
+            // The consumer may have gone before the race, during the lookup.
+            if !state.done.as_ref().is_some_and(|done| done.is_wanted()) {
+                state.waiting.clear();
+            }
+            let Some(address) = state.waiting.pop_front() else {
+                let done = if state.running.is_empty() { state.done.take() } else { None };
+                drop(state);
+                if let Some(done) = done {
+                    done.failed(Error::Cancelled);
+                }
+                return;
+            };
             let number = state.begun;
             state.begun += 1;
             state.running.push((number, attempt.clone()));

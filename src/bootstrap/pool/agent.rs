@@ -277,7 +277,7 @@ impl Shared {
         let port = request.port().unwrap_or(if is_tls { 443 } else { 80 });
         // The program may have checked this host. An address of version 4 in brackets would escape
         // it.
-        let host = request.host().filter(|host| is_host(host.as_bytes()));
+        let host = request.host().filter(|host| is_host(host.as_bytes()) && !host.contains('%'));
         let Some(host) = host else { return refuse("a request of an agent without a valid host") };
         let host = host.to_ascii_lowercase().into();
         Ok((Origin { is_tls, host, port }, origin_form.into_owned()))

@@ -158,8 +158,8 @@ impl<T: Transport> ChannelDriver<T> {
         if !self.core.state.status.has(Readiness::CARRIED_OVER) {
             self.core.state.status.set(Readiness::CARRIED_OVER);
             let key = self.core.state.key();
-            let waits = self.core.state.status.has(ReadDemand::HANDSHAKING) && io.hold_handshake(key);
-            if !waits {
+            let is_held = self.core.state.may_shed_handshake() && io.hold_handshake(key);
+            if !is_held {
                 io.carry_over(key, in_full);
             }
         }

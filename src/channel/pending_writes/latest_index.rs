@@ -10,8 +10,9 @@ use crate::lookup::LookupMap;
 use std::collections::VecDeque;
 
 /// The newest message of each key, and the extent of the messages that have begun to be sent.
-#[derive(Default)]
 pub(super) struct LatestIndex {
+    /// The encoding key of the links that have encoded the messages.
+    pub(super) encoder: u64,
     places: LookupMap<u64, Place>,
     /// The numbers and keys of all messages that were entered in the table, in order.
     keys: VecDeque<(usize, u64)>,
@@ -29,6 +30,11 @@ struct Place {
 }
 
 impl LatestIndex {
+    pub(super) fn new(encoder: u64) -> Self {
+        let (places, keys) = (LookupMap::default(), VecDeque::new());
+        LatestIndex { encoder, places, keys, first: 0, sealed: (0, 0) }
+    }
+
     /// Enters the message at this position of the backlog. `chunk` is the number of its chunk in
     /// the outbound buffer.
     pub(super) fn insert(&mut self, key: u64, position: usize, chunk: usize) {

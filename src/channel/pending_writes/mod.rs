@@ -6,9 +6,9 @@
 //!
 //! Invariants: each confirmation completes once, in the order of the messages. A channel that
 //! closes fails the remaining ones with the cause. A message is neither dropped nor replaced after
-//! its first byte was sent. Callbacks of confirmations run within the flush. They reach the channel
-//! only through a handle, so their requests take effect later. Runs on the channel's loop. Owns the
-//! confirmations, not the bytes.
+//! its first byte was sent. Callbacks of confirmations run within the flush, or within the write
+//! that drops or replaces the message. They reach the channel only through a handle, so their
+//! requests take effect later. Runs on the channel's loop. Owns the confirmations, not the bytes.
 
 mod latest_index;
 
@@ -214,6 +214,11 @@ impl PendingWrites {
 
     // ---- messages that newer ones replace ----
 
+    /// Makes all waiting messages stay if they were encoded with another encoding key.
+    pub(in crate::channel) fn use_encoder(&mut self, encoder: u64) {
+        self.latest.take_if(|latest| latest.encoder != encoder);
+    }
+
     /// Returns whether a message waits that a newer one would replace.
     pub(in crate::channel) fn has_latest(&self) -> bool {
         self.latest.as_ref().is_some_and(|latest| !latest.is_empty())
@@ -230,8 +235,9 @@ impl PendingWrites {
     }
 
     /// Enters a message behind all others, whose bytes are in this chunk.
-    pub(in crate::channel) fn push_latest(&mut self, key: u64, chunk: usize, len: usize) {
-        self.latest.get_or_insert_default().insert(key, self.messages.len(), chunk);
+    pub(in crate::channel) fn push_latest(&mut self, key: u64, encoder: u64, chunk: usize, len: usize) {
+        let latest = self.latest.get_or_insert_with(|| Box::new(LatestIndex::new(encoder)));
+        latest.insert(key, self.messages.len(), chunk);
         self.push(len, None);
     }
 

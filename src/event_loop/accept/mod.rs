@@ -67,7 +67,7 @@ const REST_AFTER_PANIC: u64 = 1_000_000_000;
 
 /// The maximum number of connections that a listener resets in a turn because of overload. Accepted
 /// connections are not included.
-const SHED_PER_TURN: usize = 1024;
+pub(in crate::event_loop) const SHED_PER_TURN: usize = 1024;
 
 /// The loops that serve the connections of a listener.
 pub(crate) trait ChildLoops: Send + Sync {

@@ -6,7 +6,7 @@
 
 use super::Turn;
 use crate::{
-    channel::{AgeLimit, ChannelCore, Due, LoopServices},
+    channel::{AgeLimit, ChannelCore, Due, LoopServices, ShutdownCause},
     event_loop::ages::AgeStep,
     id::Key,
 };
@@ -78,7 +78,9 @@ impl Turn {
 
     fn notify_aged(&mut self, key: Key, now: u64) {
         let Some(slot) = self.sources.channel(key) else { return };
-        if !slot.driver.core.state.status.is_open() {
+        let state = &slot.driver.core.state;
+        // A shutdown of the loop drains the channel already, with its own time limit.
+        if !state.status.is_open() || state.shutdown_cause() == Some(ShutdownCause::LoopShutdown) {
             return;
         }
         if let Some(ages) = &mut self.ages {
@@ -106,6 +108,11 @@ impl Turn {
     fn end_grace(&mut self, key: Key, now: u64) {
         let Some(slot) = self.sources.channel(key) else { return };
         if !slot.driver.core.state.status.is_open() {
+            return;
+        }
+        if slot.driver.core.state.shutdown_cause() == Some(ShutdownCause::LoopShutdown)
+            && !slot.driver.core.state.is_aged()
+        {
             return;
         }
         if !slot.driver.core.state.is_aged() {

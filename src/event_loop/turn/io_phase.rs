@@ -9,7 +9,12 @@
 //! turn. An event is handled or deferred, never dropped. Runs on the loop's thread.
 
 use super::Turn;
-use crate::{channel::driver::Ready, clock::nanos, event_loop::sources::Slot, id::Key};
+use crate::{
+    channel::driver::Ready,
+    clock::nanos,
+    event_loop::{accept::SHED_PER_TURN, sources::Slot},
+    id::Key,
+};
 
 /// The maximum number of sources that are handled without an event in one turn. The others wait for
 /// the next turn.
@@ -62,13 +67,18 @@ impl Turn {
         let mut handled = 0;
         self.guarded(|turn, current| {
             while left > 0
+                && handled < SHED_PER_TURN as u64
                 && let Some(key) = turn.io.held_handshakes.next_late(now, patience)
             {
                 (left, handled) = (left - 1, handled + 1);
                 *current = Some(key);
                 let Turn { sources, io, shared, .. } = &mut *turn;
-                if let Some(slot) = sources.channel(key) {
+                let Some(slot) = sources.channel(key) else { continue };
+                if slot.driver.core.state.may_shed_handshake() {
                     slot.call(io, &shared.metrics, |core, services| core.shed_late_handshake(services));
+                } else {
+                    // A worker has completed it in the meantime.
+                    slot.read(io, &shared.metrics);
                 }
             }
             while left > 0

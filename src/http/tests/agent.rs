@@ -58,6 +58,7 @@ fn a_target_that_is_no_url_is_refused() {
         "http://u:p@localhost/",
         "http://a:99999/",
         "http://[10.0.0.1]/",
+        "http://[::ffff:10.0.0.1%251]/",
     ] {
         let error = get(agent.request(Request::get(target)).send()).unwrap_err();
         assert!(matches!(error, Error::Encode(_)), "{target}: {error:?}");

@@ -21,11 +21,11 @@ pub(super) fn push_latest<L: Links>(
     if !state.has_backlog() {
         return links.push(state, services, message);
     }
-    if links.encoding_key().is_none() {
+    let Some(encoder) = links.encoding_key() else {
         links.push(state, services, message)?;
-        state.keep_latest(key);
+        state.outbound.keep_waiting();
         return Ok(());
-    }
+    };
     let own = state.outbound.begin_alone(services);
     let pushed = catch_unwind(AssertUnwindSafe(|| links.push(state, services, message)));
     let encoded = state.outbound.end_alone(services, own);
@@ -33,10 +33,10 @@ pub(super) fn push_latest<L: Links>(
         Err(panic) => resume_unwind(panic),
         Ok(Err(error)) => Err(error),
         Ok(Ok(())) if encoded.stays => {
-            state.write_encoded(&encoded.bytes)?;
+            state.append_kept(&encoded.bytes)?;
             state.keep_latest(key);
             Ok(())
         }
-        Ok(Ok(())) => state.write_latest_encoded(services, key, encoded.bytes),
+        Ok(Ok(())) => state.write_latest_encoded(services, key, encoder, encoded.bytes),
     }
 }

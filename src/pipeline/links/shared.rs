@@ -49,7 +49,7 @@ pub(super) fn write_shared<L: Links>(
     };
     match encoded {
         Encoding::Shared(bytes) => state.write_encoded(bytes),
-        Encoding::Latest(key, bytes) => write_latest(state, services, *key, bytes),
+        Encoding::Latest(key, bytes) => write_latest(state, services, *key, encoder.1, bytes),
         Encoding::Alone => {
             *encodings += 1;
             push_alone(links, state, services, clone_of(message)?, *latest)
@@ -61,9 +61,15 @@ pub(super) fn write_shared<L: Links>(
 /// Writes an encoding that replaces a waiting message. Not inlined, so that other broadcasts do not
 /// pay for it.
 #[inline(never)]
-fn write_latest(state: &mut ChannelState, services: &mut LoopServices, key: u64, bytes: &Bytes) -> Result {
+fn write_latest(
+    state: &mut ChannelState,
+    services: &mut LoopServices,
+    key: u64,
+    encoder: u64,
+    bytes: &Bytes,
+) -> Result {
     if state.has_backlog() {
-        state.write_latest_encoded(services, key, bytes.clone())
+        state.write_latest_encoded(services, key, encoder, bytes.clone())
     } else {
         state.write_encoded(bytes)
     }

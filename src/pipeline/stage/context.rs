@@ -84,6 +84,12 @@ impl<S: Stage> StageContext<'_, S> {
         self.state.set_reconnect_after(delay);
     }
 
+    /// Returns whether no such time was set.
+    #[cfg(feature = "websocket")]
+    pub(crate) fn reconnects_at_once(&self) -> bool {
+        self.state.reconnect_after().is_zero()
+    }
+
     /// Announces that this stage closes the channel behind the next exchange, so that the default
     /// [`shutdown`](crate::Handler::shutdown) of the handler does not close it.
     #[cfg(feature = "http")]

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use netwheel::{
     Codec, Stage, StageContext,
     buffer::OutboundBuffer,
+    channel::ChannelOptions,
     codec::{Line, RawBytes},
     filter::{Filter, FilterContext, FilterState},
     prelude::*,
@@ -194,4 +195,127 @@ fn a_traffic_limit_causes_a_backlog() {
     let lines = channel.read_outbound();
     assert!(lines.ends_with(b"000001000\n"));
     assert!(lines.len() < 2000, "{} bytes in two seconds", lines.len());
+}
+
+/// Sends a last message and closes, as a WebSocket does with a Close frame.
+struct Farewell;
+
+impl Stage for Farewell {
+    type ReadIn = Bytes;
+    type ReadOut = Bytes;
+    type WriteIn = Bytes;
+    type WriteOut = Bytes;
+
+    fn read(&mut self, _: &mut StageContext<'_, Self>, message: Bytes) -> Result<Option<Bytes>> {
+        Ok(Some(message))
+    }
+
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Bytes) -> Result {
+        if message != "bye" {
+            return ctx.write(message);
+        }
+        ctx.encode_alone()?;
+        ctx.write(message)?;
+        ctx.close();
+        Ok(())
+    }
+
+    fn encoding_key(&self) -> Option<u64> {
+        Some(1)
+    }
+}
+
+#[test]
+fn the_last_message_of_a_stage_that_closes_is_sent_although_the_buffer_is_full() {
+    for limit in [1 << 20, 1000] {
+        let pipeline = Pipeline::codec(RawBytes).stage(Farewell);
+        let pipeline = pipeline.on_read(|ctx, message: Bytes| ctx.write_latest(message[0].into(), message));
+        let options = ChannelOptions::new().max_outbound(limit);
+        let mut channel = EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap();
+        channel.set_outbound_room(Some(0));
+        let waiting = ["a".repeat(500), "c".repeat(499)];
+        for message in waiting.each_ref().map(String::as_str).into_iter().chain(["bye"]) {
+            channel.write_inbound(message.as_bytes()).unwrap();
+        }
+        assert_eq!(sent(&mut channel), waiting.concat() + "bye", "{limit}");
+        assert!(!channel.is_open());
+    }
+}
+
+/// A codec whose format is changed by a message.
+#[derive(Default)]
+struct Switching(u64);
+
+impl Codec for Switching {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        RawBytes.decode(input)
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
+        output.put_slice(format!("{}{} ", str::from_utf8(&message).unwrap(), self.0).as_bytes());
+        self.0 += u64::from(message == "switch");
+        Ok(())
+    }
+
+    fn encoding_key(&self) -> Option<u64> {
+        Some(self.0)
+    }
+}
+
+#[test]
+fn messages_of_an_earlier_format_stay() {
+    let pipeline = Pipeline::codec(Switching::default()).handler(Recorder::new(&Log::new()));
+    let mut channel = EmbeddedChannel::new(pipeline);
+    channel.set_outbound_room(Some(0));
+    for value in ["a", "b"] {
+        write(&mut channel, 1, value);
+    }
+    channel.channel().write("switch".into()).unwrap();
+    channel.run_pending();
+    for value in ["c", "d"] {
+        write(&mut channel, 1, value);
+    }
+    assert_eq!(sent(&mut channel), "a0 b0 switch0 d1 ");
+}
+
+/// The weight of queued messages is estimated by those before them.
+#[test]
+fn replacements_do_not_make_queued_messages_light() {
+    let pipeline = Pipeline::codec(Numberless).handler(Recorder::new(&Log::new()));
+    let mut channel = EmbeddedChannel::new(pipeline);
+    channel.set_outbound_room(Some(0));
+    let message = "x".repeat(10_000);
+    for _ in 0..200 {
+        write(&mut channel, 1, &message);
+    }
+    let handle = channel.channel();
+    let mut queued = 0;
+    while handle.is_writable() && queued < 100 {
+        handle.write(message.clone().into()).unwrap();
+        queued += 1;
+    }
+    assert!(queued < 10, "64 KiB are {queued} messages of 10 KB");
+}
+
+/// As `RawBytes`, without an estimate of the length.
+struct Numberless;
+
+impl Codec for Numberless {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        RawBytes.decode(input)
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
+        RawBytes.encode(message, output)
+    }
+
+    fn encoding_key(&self) -> Option<u64> {
+        Some(0)
+    }
 }

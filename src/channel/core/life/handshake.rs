@@ -27,6 +27,14 @@ use crate::{
 use log::Level;
 use std::{sync::Arc, time::Duration};
 
+impl ChannelState {
+    /// Returns whether an overloaded loop may refuse the handshake of the channel: it was accepted,
+    /// and its handler has not been called.
+    pub(crate) fn may_shed_handshake(&self) -> bool {
+        self.status.has(ReadDemand::HANDSHAKING) && !self.config.outgoing && !self.status.is_active()
+    }
+}
+
 impl ChannelCore {
     /// Creates a channel whose pipeline is made when the filters are established.
     pub(crate) fn handshaking(
@@ -217,20 +225,16 @@ impl ChannelCore {
     /// # Errors
     /// If the loop is overloaded.
     pub(crate) fn admit_handshake(&mut self, services: &LoopServices) -> Result<(), Overloaded> {
-        let is_new = !self.state.config.outgoing && !self.state.status.is_active();
+        let may_be_shed = self.state.may_shed_handshake();
         let Some(filters) = self.state.extras.filters_mut() else { return Ok(()) };
-        if !is_new || std::mem::replace(&mut filters.was_admitted, true) {
+        if !may_be_shed || std::mem::replace(&mut filters.was_admitted, true) {
             return Ok(());
         }
         services.admit(Work::Handshake)
     }
 
-    /// Resets an accepted connection whose handshake has waited for too long. Does nothing to
-    /// others.
+    /// Resets an accepted connection whose handshake has waited for too long.
     pub(crate) fn shed_late_handshake(&mut self, services: &mut LoopServices) {
-        if self.state.config.outgoing || self.state.status.is_active() {
-            return;
-        }
         let Some(limits) = services.limits.clone() else { return };
         self.shed_handshake(services, limits.refuse(Work::Handshake));
     }

@@ -125,6 +125,12 @@ impl ChannelState {
         }
     }
 
+    /// Returns how long a reconnecting client waits after the end of this channel.
+    #[cfg(feature = "websocket")]
+    pub(crate) fn reconnect_after(&self) -> Duration {
+        self.shared.get().map_or(Duration::ZERO, |shared| shared.reconnect_after())
+    }
+
     /// Returns whether the pipeline was notified of the maximum age.
     pub(crate) fn is_aged(&self) -> bool {
         self.status.has(Memory::AGED)

@@ -63,7 +63,7 @@ impl Outbound {
     }
 
     /// Makes all waiting messages stay, because the next ones are encoded in another way.
-    pub(in crate::channel::core) fn keep_waiting(&mut self) {
+    pub(crate) fn keep_waiting(&mut self) {
         if let Some(lease) = &mut self.lease {
             lease.writes.keep_all();
         }
@@ -81,8 +81,26 @@ impl ChannelState {
                 || self.is_held_up(Direction::Write))
     }
 
+    /// Appends a message that a stage requires to be sent, because it has changed its own state. It
+    /// may have closed the channel, and it may exceed the limit by this message.
+    ///
+    /// # Errors
+    /// [`Error::Full`] if the buffer had exceeded its limit before.
+    pub(crate) fn append_kept(&mut self, bytes: &Bytes) -> Result {
+        if self.outbound.pending_bytes() > self.outbound.limit(&self.config) {
+            return Err(self.outbound_is_full());
+        }
+        let buffer = &mut self.outbound.lease.get_or_insert_default().buffer;
+        let mark = buffer.mark();
+        buffer.put_shared(bytes);
+        // Only to have the handler notified.
+        let _ = self.has_outbound_room(mark);
+        Ok(())
+    }
+
     /// Appends an encoded message to a backlog, or puts it into the place of a waiting message with
-    /// this key.
+    /// this key. `encoder` is the encoding key of the links: if it has changed, the waiting
+    /// messages stay, because the peer decodes them before the change.
     ///
     /// # Errors
     /// The errors of [`write_encoded`](ChannelState::write_encoded). The waiting message is then
@@ -91,6 +109,7 @@ impl ChannelState {
         &mut self,
         services: &mut LoopServices,
         key: u64,
+        encoder: u64,
         bytes: Bytes,
     ) -> Result {
         if bytes.is_empty() {
@@ -99,13 +118,14 @@ impl ChannelState {
         }
         let sealed = self.extras.sealed_bytes();
         let Some(lease) = &mut self.outbound.lease else { return self.write_encoded(&bytes) };
+        lease.writes.use_encoder(encoder);
         match lease.writes.find_latest(key, sealed) {
             Some(place) => self.replace_waiting(services, place, bytes),
-            None => self.append_latest(key, bytes),
+            None => self.append_latest(key, encoder, bytes),
         }
     }
 
-    fn append_latest(&mut self, key: u64, bytes: Bytes) -> Result {
+    fn append_latest(&mut self, key: u64, encoder: u64, bytes: Bytes) -> Result {
         let len = bytes.len();
         let buffer = self.outbound_for_write()?;
         let mark = buffer.mark();
@@ -116,7 +136,7 @@ impl ChannelState {
         if let Some(lease) = &mut self.outbound.lease {
             // Messages of stages in front of it have no entry yet.
             lease.writes.enter(lease.buffer.len() - len);
-            lease.writes.push_latest(key, chunk, len);
+            lease.writes.push_latest(key, encoder, chunk, len);
         }
         Ok(())
     }
@@ -143,6 +163,9 @@ impl ChannelState {
         self.note_replaced(old.len());
         services.tally.messages_conflated += 1;
         self.extras.note_message_conflated();
+        if let Some(shared) = self.shared.get() {
+            shared.producers.note_encoded(len);
+        }
         if let Some(confirmation) = replaced {
             self.note_answered(1);
             confirmation.complete(Err(Error::Conflated));
@@ -157,15 +180,17 @@ impl ChannelState {
         }
     }
 
-    /// Accounts for a message with a key that was encoded.
+    /// Accounts for a message with a key that was encoded. Returns `false` if it was dropped as one
+    /// of the oldest, because it has taken the place of an old one.
     #[inline(never)]
-    pub(crate) fn after_write_latest(&mut self, services: &mut LoopServices, key: u64) {
+    pub(crate) fn after_write_latest(&mut self, services: &mut LoopServices, key: u64) -> bool {
         let waited = self.holds_latest(key);
         self.after_write(services);
-        if waited && !self.holds_latest(key) {
-            // Dropped as one of the oldest, because it has taken the place of an old one.
+        let is_kept = !waited || self.holds_latest(key);
+        if !is_kept {
             self.status.set(Memory::DROPPED);
         }
+        is_kept
     }
 
     fn holds_latest(&self, key: u64) -> bool {

@@ -112,6 +112,7 @@ impl ChannelCore {
         }
         let mut outcome = (Outcome::Failed, None);
         let (message, memo) = delivery.message();
+        let latest = memo.latest;
         self.call(services, |links, state, services| {
             if reserved.is_some_and(|reserved| reserved.admitted) {
                 state.outbound.admit(&state.config);
@@ -119,8 +120,12 @@ impl ChannelCore {
             state.before_write();
             match links.write_shared(state, services, message, memo) {
                 Ok(()) => {
-                    state.after_write(services);
                     outcome.0 = Outcome::Written;
+                    match latest {
+                        None => state.after_write(services),
+                        Some(key) if !state.after_write_latest(services, key) => outcome.0 = Outcome::Dropped,
+                        Some(_) => {}
+                    }
                     Ok(())
                 }
                 Err(error) => not_taken(state, services, error, &mut outcome),
@@ -140,20 +145,22 @@ fn write(
     latest: Option<u64>,
 ) -> Result {
     state.before_write();
-    let before = state.outbound.pending_bytes();
+    let (before, conflated) = (state.outbound.pending_bytes(), state.extras.messages_conflated());
     let written = match latest {
         None => links.write(state, services, message),
         Some(key) => links.write_latest(state, services, key, message),
     };
     match written {
         Ok(()) => {
-            if let Some(shared) = state.shared.get() {
-                // Fewer bytes are pending if the message has replaced a longer one.
-                shared.producers.note_encoded(state.outbound.pending_bytes().saturating_sub(before));
+            // A replacement has noted its length, which the buffer has not grown by.
+            if let Some(shared) = state.shared.get()
+                && state.extras.messages_conflated() == conflated
+            {
+                shared.producers.note_encoded(state.outbound.pending_bytes() - before);
             }
             match latest {
                 None => state.after_write(services),
-                Some(key) => state.after_write_latest(services, key),
+                Some(key) => drop(state.after_write_latest(services, key)),
             }
             Ok(())
         }
