@@ -20,9 +20,10 @@
 //! that would take ten targets limits accepting to the rate of handshakes, and nothing else.
 //!
 //! # Hint
-//! Refused clients that wait for their time are counted: refusals add to them, and the end of the
-//! hint removes them. The hint is the time that the loop needs for all of them at the rate of its
-//! admissions (Little's law), so that they return no faster than the loop can serve them.
+//! Refused clients get one place after the other in a queue without memory. The queue is as long as
+//! the time that the loop needs for all clients that it has refused, at the rate of its admissions,
+//! and becomes shorter as time passes. So the clients return no faster than the loop can serve
+//! them, and the loop does not wait for them either.
 
 use super::{
     work::Work,
@@ -44,11 +45,18 @@ const IDLE_PART: u64 = 64;
 /// The longest queue of handshakes that does not limit accepting, in targets.
 const HANDSHAKE_QUEUE: u64 = 10;
 
-/// The shortest mean of the hints, and the longest wait for a handshake, in targets.
+/// The longest wait for a handshake, in targets.
 const PATIENCE: u32 = 20;
 
-/// The longest mean of the hints.
-const LONGEST_HINT: u64 = 60_000_000_000;
+const LONGEST_PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is left of an old measurement of the capacity after a window with refusals. The largest one
+/// counts, because a loop that refuses many clients in a window serves fewer.
+const FADING: f64 = 0.98;
+
+/// The rate at which refused clients return, in capacities. A place that stays empty is lost, and a
+/// client too many costs a refusal only.
+const OVERBOOKING: f64 = 2.0;
 
 /// The share of busy time at which a limit is raised slowly only.
 const FULL_LOAD: f64 = 0.98;
@@ -72,11 +80,11 @@ pub(crate) struct OverloadController {
     /// The begin and the end of the previous turn.
     began: u64,
     ended: u64,
+    /// When the queue of the refused clients was last shortened.
+    shortened: u64,
     window: Window,
-    /// Refused clients whose hint has not passed.
-    away: f64,
-    /// The mean hint.
-    hint: f64,
+    /// The rate at which the loop can serve clients, per nanosecond. 0 as long as none was refused.
+    capacity: f64,
 }
 
 #[derive(Debug)]
@@ -114,18 +122,18 @@ impl Window {
 impl OverloadController {
     /// Creates the control of a loop with this target, which begins at `now`.
     pub(crate) fn new(target: Duration, random: Arc<Random>, now: u64) -> Self {
-        let patience = target.saturating_mul(PATIENCE).min(Duration::from_nanos(LONGEST_HINT));
+        let patience = target.saturating_mul(PATIENCE).min(LONGEST_PATIENCE);
         let limits = Arc::new(WorkLimits::new(target, patience, random));
-        let (target, patience) = (nanos(target), nanos(patience));
+        let target = nanos(target);
         OverloadController {
             target,
             limits,
             classes: Default::default(),
             began: now,
             ended: now,
+            shortened: now,
             window: Window::new(now, target),
-            away: 0.0,
-            hint: patience as f64,
+            capacity: 0.0,
         }
     }
 
@@ -156,8 +164,18 @@ impl OverloadController {
         }
     }
 
+    /// Shortens the queue of the refused clients by the time since the last call.
+    fn shorten_queue(&mut self, now: u64) {
+        self.limits.shorten_queue(now.saturating_sub(self.shortened));
+        self.shortened = now;
+    }
+
     /// Gives the limited classes the permits of the time since the last turn.
     fn refill(&mut self, now: u64) {
+        if self.classes[0].rate.is_none() {
+            return;
+        }
+        self.shorten_queue(now);
         let passed = now.saturating_sub(self.ended) as f64;
         let window = (WINDOW * self.target) as f64;
         for (class, work) in self.classes.iter_mut().zip(Work::ALL) {
@@ -183,8 +201,11 @@ impl OverloadController {
         let elapsed = now.saturating_sub(window.began).max(1) as f64;
         let load = (window.busy as f64 / elapsed).clamp(0.01, 1.0);
         let counts = self.take_counts();
+        self.shorten_queue(now);
         self.window = Window::new(now, self.target);
-        self.update_hint(&counts, elapsed);
+        if is_late || counts[..Work::Bulk as usize].iter().any(|count| count.refused > 0) {
+            self.measure_capacity(&counts, elapsed * load);
+        }
         let wait = handshake_wait(handshakes, counts[Work::Handshake as usize], elapsed);
         let tolerated = (HANDSHAKE_QUEUE * self.target) as f64;
         if is_late {
@@ -262,22 +283,15 @@ impl OverloadController {
         }
     }
 
-    /// Updates the hint for refused clients. Refused broadcasts do not count, because they do not
-    /// return.
-    fn update_hint(&mut self, counts: &[WorkCount], elapsed: f64) {
+    /// Measures how fast refused clients can return: at the rate of the last of the three classes of
+    /// clients that had work, because earlier classes are ahead of it or behind it while queues grow
+    /// and shrink. Refused broadcasts do not count, because they do not return.
+    fn measure_capacity(&mut self, counts: &[WorkCount], busy: f64) {
         let of_clients = &counts[..Work::Bulk as usize];
-        let refused: u64 = of_clients.iter().map(|count| count.refused).sum();
-        let admitted = of_clients.iter().filter(|count| count.refused > 0).map(|count| count.admitted).max();
-        self.away -= self.away * (elapsed / self.hint).min(1.0);
-        self.away += refused as f64;
-        let shortest = nanos(self.limits.patience()) as f64;
-        if let Some(admitted) = admitted {
-            let rate = (admitted as f64 / elapsed).max(self.floor());
-            self.hint = (self.away / rate).clamp(shortest, LONGEST_HINT as f64);
-        } else if self.classes[0].rate.is_none() {
-            (self.away, self.hint) = (0.0, shortest);
-        }
-        self.limits.set_retry_after(self.hint as u64);
+        let admitted = of_clients.iter().rev().map(|count| count.admitted).find(|admitted| *admitted > 0);
+        let measured = (admitted.unwrap_or(0) as f64 / busy).max(self.floor());
+        self.capacity = measured.max(self.capacity * FADING);
+        self.limits.set_client_time((1.0 / (self.capacity * OVERBOOKING)) as u64);
     }
 }
 

@@ -21,12 +21,20 @@ use std::{
 /// The number of permits of an unlimited class.
 const UNLIMITED: u64 = u64::MAX;
 
+/// The shortest mean of the hints, in targets.
+const SHORTEST_HINT: u64 = 4;
+
+/// The longest hint.
+const LONGEST_HINT: u64 = 60_000_000_000;
+
 /// The limits of one loop.
 #[derive(Debug)]
 pub(crate) struct WorkLimits {
     classes: [ClassLimit; Work::ALL.len()],
-    /// The mean of the hints for refused clients, in nanoseconds.
-    retry_after: AtomicU64,
+    /// The time in nanoseconds that the loop needs for the refused clients that wait.
+    queue: AtomicU64,
+    /// The time in nanoseconds that the loop needs for one client.
+    client_time: AtomicU64,
     /// The random numbers of the loop.
     random: Arc<Random>,
     target: Duration,
@@ -61,8 +69,7 @@ impl WorkCount {
 }
 
 impl WorkLimits {
-    /// Creates limits that admit everything. Until the controller sets another one, the mean hint
-    /// for refused clients is `patience`. That is also the longest time for which an unfinished
+    /// Creates limits that admit everything. `patience` is the longest time for which an unfinished
     /// handshake waits for its turn.
     pub(super) fn new(target: Duration, patience: Duration, random: Arc<Random>) -> Self {
         let class = |_| ClassLimit {
@@ -71,7 +78,8 @@ impl WorkLimits {
             refused: AtomicU64::new(0),
         };
         let classes = Work::ALL.map(class);
-        WorkLimits { classes, retry_after: AtomicU64::new(nanos(patience)), random, target, patience }
+        let (queue, client_time) = (AtomicU64::new(0), AtomicU64::new(0));
+        WorkLimits { classes, queue, client_time, random, target, patience }
     }
 
     /// Creates limits that refuse everything, for tests of programs.
@@ -104,8 +112,15 @@ impl WorkLimits {
     #[cold]
     pub(crate) fn refuse(&self, work: Work) -> Overloaded {
         self.class(work).refused.fetch_add(1, Relaxed);
-        let mean = self.retry_after.load(Relaxed);
-        Overloaded::new(Duration::from_nanos(mean / 2 + self.random.below(mean)))
+        let wait = match work {
+            Work::Bulk => self.queue.load(Relaxed),
+            _ => self.queue.fetch_add(self.client_time.load(Relaxed), Relaxed),
+        };
+        let shortest = nanos(self.target).saturating_mul(SHORTEST_HINT);
+        let hint = wait.saturating_add(shortest / 2 + self.random.below(shortest));
+        let hint =
+            if hint < LONGEST_HINT { hint } else { LONGEST_HINT / 2 + self.random.below(LONGEST_HINT / 2) };
+        Overloaded::new(Duration::from_nanos(hint))
     }
 
     /// Returns the number of refusals since the start of the loop.
@@ -134,8 +149,16 @@ impl WorkLimits {
         WorkCount { admitted: class.admitted.load(Relaxed), refused: class.refused.load(Relaxed) }
     }
 
-    pub(super) fn set_retry_after(&self, mean: u64) {
-        self.retry_after.store(mean, Relaxed);
+    /// Sets the time that the loop needs for one client.
+    pub(super) fn set_client_time(&self, nanos: u64) {
+        self.client_time.store(nanos, Relaxed);
+    }
+
+    /// Shortens the queue of refused clients by the time that has passed. Clients for whom the hint
+    /// cannot be longer are not counted.
+    pub(super) fn shorten_queue(&self, passed: u64) {
+        let shorten = |queue: u64| Some(queue.min(LONGEST_HINT).saturating_sub(passed));
+        let _ = self.queue.fetch_update(Relaxed, Relaxed, shorten);
     }
 
     /// Limits a class to this number of permits.
@@ -197,12 +220,23 @@ mod tests {
     }
 
     #[test]
-    fn hints_are_spread_around_their_mean() {
+    fn hints_are_places_in_a_queue() {
         let limits = limits();
-        let hints: Vec<f64> =
-            (0..1000).map(|_| limits.refuse(Work::Login).retry_after().as_secs_f64()).collect();
-        assert!(hints.iter().all(|hint| (0.5..1.5).contains(hint)));
-        let mean = hints.iter().sum::<f64>() / 1000.0;
-        assert!((mean - 1.0).abs() < 0.05, "{mean}");
+        let hint = || limits.refuse(Work::Login).retry_after().as_secs_f64();
+        assert!((0..1000).all(|_| (0.1..0.3).contains(&hint())), "four targets, if clients take no time");
+        limits.set_client_time(10_000_000);
+        for place in 0..1000 {
+            let wait = f64::from(place) / 100.0;
+            assert!((wait + 0.1..wait + 0.3).contains(&hint()), "place {place}");
+        }
+        limits.shorten_queue(9_000_000_000);
+        assert!((1.1..1.3).contains(&hint()));
+        assert!((1.11..1.31).contains(&limits.refuse(Work::Bulk).retry_after().as_secs_f64()));
+        assert!((1.11..1.31).contains(&hint()), "a refused broadcast does not return");
+        limits.set_client_time(1_000_000_000);
+        (0..100).for_each(|_| drop(hint()));
+        assert!((0..1000).all(|_| (30.0..=60.0).contains(&hint())), "the longest hints are spread");
+        limits.shorten_queue(59_000_000_000);
+        assert!((1.1..1.3).contains(&hint()), "a full queue becomes shorter at once");
     }
 }
