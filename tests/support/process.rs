@@ -1,7 +1,7 @@
 //! Child processes, optionally under strace. A child is another program, or this test binary with a
 //! single test selected.
 
-use super::wait::PATIENCE;
+use super::wait::{PATIENCE, wait_until};
 use std::{
     ffi::OsStr,
     fs,
@@ -110,6 +110,7 @@ pub(crate) fn is_own_process(here: &str) -> bool {
     let path = here.trim_end_matches("::here");
     let (_binary, test) = path.split_once("::").expect("a path within the binary");
     if plays(test) {
+        wait_for_harness();
         return true;
     }
     let command = only_test(test, test);
@@ -122,6 +123,21 @@ pub(crate) fn is_own_process(here: &str) -> bool {
         let _ = writeln!(io::stderr(), "{skipped}");
     }
     false
+}
+
+/// Waits until the thread that has started the test waits for its end. Before that it still
+/// allocates, which tests that count allocations would see.
+fn wait_for_harness() {
+    if thread::current().name() == Some("main") {
+        return;
+    }
+    let harness = format!("/proc/self/task/{}/stat", std::process::id());
+    let is_asleep = || {
+        // The state follows the name of the program, which is in parentheses.
+        let stat = fs::read_to_string(&harness);
+        stat.map_or(true, |stat| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" S")))
+    };
+    wait_until("the test harness waits for the test", is_asleep);
 }
 
 /// A child process, which is killed on drop.
