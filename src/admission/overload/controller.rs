@@ -283,9 +283,9 @@ impl OverloadController {
         }
     }
 
-    /// Measures how fast refused clients can return: at the rate of the last of the three classes of
-    /// clients that had work, because earlier classes are ahead of it or behind it while queues grow
-    /// and shrink. Refused broadcasts do not count, because they do not return.
+    /// Measures how fast refused clients can return: at the rate of the last of the three classes
+    /// of clients that had work, because earlier classes are ahead of it or behind it while queues
+    /// grow and shrink. Refused broadcasts do not count, because they do not return.
     fn measure_capacity(&mut self, counts: &[WorkCount], busy: f64) {
         let of_clients = &counts[..Work::Bulk as usize];
         let admitted = of_clients.iter().rev().map(|count| count.admitted).find(|admitted| *admitted > 0);

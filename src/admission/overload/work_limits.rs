@@ -234,7 +234,7 @@ mod tests {
         assert!((1.11..1.31).contains(&limits.refuse(Work::Bulk).retry_after().as_secs_f64()));
         assert!((1.11..1.31).contains(&hint()), "a refused broadcast does not return");
         limits.set_client_time(1_000_000_000);
-        (0..100).for_each(|_| drop(hint()));
+        (0..100).for_each(|_| _ = hint());
         assert!((0..1000).all(|_| (30.0..=60.0).contains(&hint())), "the longest hints are spread");
         limits.shorten_queue(59_000_000_000);
         assert!((1.1..1.3).contains(&hint()), "a full queue becomes shorter at once");
