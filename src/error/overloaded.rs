@@ -18,8 +18,9 @@ impl Overloaded {
 
     /// Returns the time after which the client should try again.
     ///
-    /// Half of it is random, so that refused clients do not return at the same moment. Pass it to
-    /// the client: `Retry-After` in HTTP, a field or a close reason in other protocols.
+    /// Refused clients get one place after the other in a queue, and a random time in addition, so
+    /// that they do not return at the same moment. Pass the time to the client: `Retry-After` in
+    /// HTTP, a field or a close reason in other protocols.
     pub fn retry_after(&self) -> Duration {
         self.retry_after
     }

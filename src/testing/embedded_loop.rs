@@ -131,7 +131,7 @@ impl EmbeddedLoop {
     /// default.
     ///
     /// While it is on, [`Context::admit`](crate::Context::admit) refuses work of each class. The
-    /// hint is between 0.5 and 1.5 seconds.
+    /// hint is between 0.1 and 0.3 seconds.
     pub fn set_overloaded(&mut self, on: bool) {
         let services = &mut self.io.services;
         services.limits = on.then(|| Arc::new(WorkLimits::refusing(services.random.clone())));

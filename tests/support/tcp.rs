@@ -3,7 +3,7 @@
 
 use super::wait::PATIENCE;
 use std::{
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
 };
 
@@ -74,9 +74,17 @@ pub(crate) fn read_to_end(stream: &mut impl Read) -> Vec<u8> {
         match stream.read(&mut buffer) {
             Ok(0) => return all,
             Ok(n) => all.extend_from_slice(&buffer[..n]),
-            Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => return all,
+            Err(e) if e.kind() == ErrorKind::ConnectionReset => return all,
             Err(e) => panic!("waiting for the end of the stream: {e}"),
         }
+    }
+}
+
+/// Returns whether the server resets the connection.
+pub(crate) fn is_reset(peer: &mut TcpStream) -> bool {
+    match peer.read(&mut [0; 1]) {
+        Err(e) if e.kind() == ErrorKind::ConnectionReset => true,
+        other => panic!("neither served nor reset: {other:?}"),
     }
 }
 
