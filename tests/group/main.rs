@@ -10,6 +10,8 @@ mod chooser;
 mod event_loop_group;
 mod ip_filter;
 mod overload;
+#[cfg(all(feature = "tls", feature = "websocket"))]
+mod overload_tls;
 mod shutdown;
 mod shutdown_paced;
 mod shutdown_replies;

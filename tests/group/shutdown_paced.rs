@@ -456,7 +456,7 @@ fn e_57_the_close_timeout_of_a_channel_that_is_closing_survives() {
     let report = done(end).unwrap();
     assert_eq!((report.channels, report.incomplete, report.took), (1, 1, ms(600)), "{report}");
     assert!(report.unsent_bytes > 0);
-    assert_eq!(house.notified(), [], "a channel that is closing is not notified");
+    assert_eq!(house.notified(), [] as [Duration; 0], "a channel that is closing is not notified");
 }
 
 #[test]

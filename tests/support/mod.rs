@@ -20,4 +20,6 @@ pub(crate) mod servers;
 pub(crate) mod streams;
 pub(crate) mod tcp;
 pub(crate) mod timers;
+#[cfg(feature = "tls")]
+pub(crate) mod tls_peer;
 pub(crate) mod wait;

@@ -16,8 +16,6 @@ mod reload;
 mod socket_options;
 #[cfg(feature = "tls")]
 mod tls_key_log;
-#[cfg(feature = "tls")]
-mod tls_peer;
 #[cfg(feature = "rustls-023")]
 mod tls_secrets;
 #[cfg(all(feature = "tls", feature = "http"))]

@@ -199,7 +199,7 @@ fn a_client_announces_addresses_before_everything_else() {
 #[cfg(feature = "tls")]
 #[test]
 fn a_client_hello_behind_the_header_of_a_denied_address_is_not_answered() {
-    use crate::tls_peer;
+    use crate::support::tls_peer;
     let group = group();
     let filter = IpFilter::new([IpRule::deny("192.0.2.0/24").unwrap()]);
     let (certificate, config) = tls_peer::settings();

@@ -1,12 +1,10 @@
 //! Relays in the middle of traffic in both directions: whichever side fails, the other side sees a
 //! failure and no regular end of the stream.
 
-use crate::{
-    support::{
-        loops::end,
-        wait::{PATIENCE, done, receive},
-    },
+use crate::support::{
+    loops::end,
     tls_peer,
+    wait::{PATIENCE, done, receive},
 };
 use bytes::Bytes;
 use netwheel::{

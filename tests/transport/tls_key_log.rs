@@ -1,9 +1,9 @@
 //! Key log files: both ends of a connection log the same secrets.
 
-use super::tls_peer::certificate;
 use crate::support::{
     loops::{end, one_loop},
     tcp::ANY_PORT,
+    tls_peer::certificate,
     wait::{done, receive},
 };
 use bytes::Bytes;

@@ -1,10 +1,7 @@
 //! HTTP responses whose handler fails in the middle of the body: the client can tell that the rest
 //! is missing, however the end of the body is marked.
 
-use crate::{
-    support::{journal::Journal, logs::quiet_panics, loops::end, wait::done},
-    tls_peer,
-};
+use crate::support::{journal::Journal, logs::quiet_panics, loops::end, tls_peer, wait::done};
 use bytes::Bytes;
 use netwheel::{
     channel::CloseCause,
