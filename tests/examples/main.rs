@@ -13,6 +13,14 @@ mod im;
 mod im_abuse;
 #[cfg(all(feature = "durable-sqlite", feature = "json"))]
 mod im_direct;
+#[cfg(all(
+    feature = "durable-sqlite",
+    feature = "json",
+    feature = "prometheus",
+    feature = "simulation",
+    feature = "websocket"
+))]
+mod im_farewells;
 #[cfg(all(feature = "durable-sqlite", feature = "json", feature = "prometheus", feature = "websocket"))]
 mod im_frames;
 #[cfg(all(feature = "durable-sqlite", feature = "json", feature = "prometheus", feature = "websocket"))]
