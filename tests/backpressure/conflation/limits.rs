@@ -1,40 +1,21 @@
 //! The size of a backlog of messages with keys, and overflow policies at the limit of a channel.
 
-use crate::support::{journal::Log, recorder::Recorder, wait::done};
+use super::{blocked, in_handler, sent};
+use crate::support::wait::done;
 use bytes::Bytes;
 use netwheel::{
-    ChannelContext, Error,
+    Error,
     buffer::WaterMark,
-    channel::{ChannelOptions, Overflow, TimeLimits},
+    channel::{ChannelOptions, Overflow},
     codec::Line,
     prelude::*,
     testing::EmbeddedChannel,
 };
-use std::{sync::mpsc, time::Duration};
-
-/// A channel whose peer accepts nothing, with one pending line, so that it has a backlog.
-fn blocked(options: ChannelOptions) -> (EmbeddedChannel<Bytes>, Log) {
-    let log = Log::new();
-    let limits = TimeLimits::new().write(Duration::from_secs(60));
-    let pipeline = Pipeline::codec(Line::new()).time_limits(limits).handler(Recorder::new(&log));
-    let mut channel = EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap();
-    channel.set_outbound_room(Some(0));
-    channel.channel().write("first".into()).unwrap();
-    channel.run_pending();
-    log.take();
-    (channel, log)
-}
+use std::time::Duration;
 
 fn write(channel: &mut EmbeddedChannel<Bytes>, key: u64, message: &str) {
     channel.channel().write_latest(key, message.to_owned().into()).unwrap();
     channel.run_pending();
-}
-
-/// Lets the peer accept everything, and returns the lines that were not sent before.
-fn sent(channel: &mut EmbeddedChannel<Bytes>) -> Vec<String> {
-    channel.set_outbound_room(None);
-    let bytes = channel.read_outbound();
-    std::str::from_utf8(&bytes).unwrap().lines().map(str::to_owned).collect()
 }
 
 #[test]
@@ -121,21 +102,6 @@ fn at_the_limit_new_keys_are_refused_and_values_are_replaced() {
     let lines = sent(&mut channel);
     assert_eq!((lines[1].as_str(), lines.len() as u64), ("newest!", keys + 2));
     assert!(log.take().iter().all(|call| call.starts_with("writable")));
-}
-
-/// Runs `call` in a callback of the handler, and returns its result.
-fn in_handler(
-    channel: &mut EmbeddedChannel<Bytes>,
-    call: impl FnOnce(&mut ChannelContext<'_, Bytes>) -> Result + Send + 'static,
-) -> Result {
-    let (tell, told) = mpsc::channel();
-    let called = channel.channel().execute(move |ctx| {
-        tell.send(call(ctx)).unwrap();
-        Ok(())
-    });
-    called.unwrap();
-    channel.run_pending();
-    told.recv().unwrap()
 }
 
 #[test]
