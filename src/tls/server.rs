@@ -174,6 +174,10 @@ impl TlsServer {
     ///
     /// Event loops then stay responsive in a storm of new connections. A handshake takes longer by
     /// two handovers between threads. If the pool's queue is full, the loop does the work.
+    ///
+    /// [Overload control](crate::group::EventLoopGroupBuilder::overload_target) admits or refuses a
+    /// handshake before the pool gets it, and does not measure the wait in the queue of the pool.
+    /// [`max_pending`](crate::worker_pool::WorkerPoolBuilder::max_pending) bounds that wait.
     #[must_use]
     pub fn offload_handshakes(mut self, pool: &WorkerPool) -> Self {
         self.workers = Some(pool.clone());
