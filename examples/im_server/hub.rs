@@ -217,6 +217,11 @@ impl Hub {
         }
     }
 
+    /// Returns the number of passive members of all rooms.
+    pub(crate) fn passive_members(&self) -> usize {
+        lock(&self.rooms).values().map(|room| room.passive_members()).sum()
+    }
+
     /// Returns the names of a room's members; empty if the room does not exist.
     pub(crate) fn who(&self, room: &str) -> Vec<String> {
         let room = lock(&self.rooms).get(room).cloned();

@@ -84,6 +84,11 @@ impl Room {
         lock(&self.users).names.len()
     }
 
+    /// Returns the number of members that receive the number of messages.
+    pub(crate) fn passive_members(&self) -> usize {
+        self.passive.len()
+    }
+
     /// Returns the members' names in alphabetical order.
     pub(crate) fn users(&self) -> Vec<String> {
         let mut users: Vec<String> = lock(&self.users).names.values().map(|user| user.to_string()).collect();

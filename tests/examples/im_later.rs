@@ -455,6 +455,9 @@ fn the_dashboard_lists_topics_and_the_next_timers() {
     let mut ann = server.log_in("ann");
     remind(&mut ann, "2h", "tea");
     remind(&mut ann, "1h", "secret");
+    ann.send(&json!({ "type": "join", "room": "lobby" }));
+    ann.send(&json!({ "type": "passive", "room": "lobby" }));
+    ann.wait_for("passive");
     let mut events = connect(page);
     events.write_all(b"GET /dashboard/events HTTP/1.1\r\nHost: chat\r\n\r\n").unwrap();
     let events = BufReader::new(events).lines().map(|line| line.unwrap());
@@ -465,6 +468,7 @@ fn the_dashboard_lists_topics_and_the_next_timers() {
     });
     // The lists of an event are the store's lists at the time of the previous event.
     let state = { states }.find(|state| state["durable"]["next"][1].is_object()).unwrap();
+    assert_eq!((&state["passive_members"], &state["replaced_per_second"]), (&json!(1), &json!(0.0)));
     let durable = &state["durable"];
     let topics: Vec<_> =
         durable["topics"].as_array().unwrap().iter().map(|t| (&t["name"], &t["pending"])).collect();

@@ -38,6 +38,7 @@ struct Sample {
     bytes_in: u64,
     bytes_out: u64,
     refused: u64,
+    conflated: u64,
     loops: Vec<LoopMetrics>,
     /// `None` in tests.
     timers: Option<DurableMetrics>,
@@ -58,6 +59,10 @@ struct State {
     latency_us: Quantiles,
     /// Clients whose queued bytes are above their high water mark.
     slow_consumers: usize,
+    /// Messages that newer ones have replaced before they were sent, because clients are slow.
+    replaced_per_second: f64,
+    /// Members of rooms that receive the number of messages instead of messages.
+    passive_members: usize,
     bytes_in_per_second: f64,
     bytes_out_per_second: f64,
     /// Connections, handshakes and logins that overloaded loops have refused.
@@ -155,6 +160,7 @@ impl Sample {
             bytes_in: loops.iter().map(|metrics| metrics.bytes_read).sum(),
             bytes_out: loops.iter().map(|metrics| metrics.bytes_written).sum(),
             refused: loops.iter().map(|of| of.shed_accepts + of.shed_handshakes + of.shed_logins).sum(),
+            conflated: loops.iter().map(|metrics| metrics.messages_conflated).sum(),
             loops,
             timers: hub.later().map(|later| later.timers().metrics()),
         }
@@ -181,6 +187,8 @@ impl State {
             deliveries_per_second: rate(now.deliveries, before.deliveries),
             latency_us: Quantiles::of(&latency),
             slow_consumers: hub.counters.slow_consumers.load(Ordering::Relaxed),
+            replaced_per_second: rate(now.conflated, before.conflated),
+            passive_members: hub.passive_members(),
             bytes_in_per_second: rate(now.bytes_in, before.bytes_in),
             bytes_out_per_second: rate(now.bytes_out, before.bytes_out),
             refused_per_second: rate(now.refused, before.refused),

@@ -11,11 +11,13 @@ use crate::support::line_client::LineClient;
 use serde_json::json;
 
 /// The charts that the page must have. Their data is described in docs/im-dashboard.md.
-const CHARTS: [&str; 15] = [
+const CHARTS: [&str; 17] = [
     "Connections per loop",
     "Messages per second",
     "Delivery latency",
     "Slow consumers",
+    "Replaced",
+    "Passive members",
     "Loop lag",
     "Refused",
     "Overload",
@@ -53,6 +55,8 @@ fn the_dashboard_draws_the_load_and_recovers_from_a_restart() {
     assert_eq!(text_of(&browser, loops), "2");
     let paths = "document.querySelectorAll('#chart-delivery-latency path').length";
     assert_eq!(text_of(&browser, paths), "2");
+    carl.send(&json!({ "type": "passive", "room": "lobby" }));
+    browser.wait_for(&format!("{labels}.some(label => label.startsWith('Passive members: 1 '))"));
     carl.send(&json!({ "type": "remind", "in": "1h", "text": "tea" }));
     carl.send(&json!({ "type": "remind", "in": "1ms", "text": "tea" }));
     browser.wait_for(&format!("{labels}.some(label => label.startsWith('Stored timers: 2 '))"));
