@@ -185,4 +185,13 @@ pub trait Codec: 'static {
     fn encoding_key(&self) -> Option<u64> {
         None
     }
+
+    /// Makes later messages independent of those encoded before. The default does nothing.
+    ///
+    /// A codec whose messages refer to earlier ones, for example by compression, implements this:
+    /// the next message begins a new context. Called when encoded bytes are not sent, because the
+    /// channel's buffer is full or because a stage fails. Also called before each message of a
+    /// channel with [`Overflow::DropOldest`](crate::channel::Overflow::DropOldest), because the
+    /// channel may drop any waiting message later.
+    fn forget_encoded(&mut self) {}
 }

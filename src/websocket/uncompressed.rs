@@ -30,6 +30,8 @@ impl Compression {
     pub(super) fn encoding_key(&self) -> Option<u64> {
         Some(0)
     }
+
+    pub(super) fn forget_deflated(&mut self) {}
 }
 
 impl From<Option<Negotiated>> for Compression {

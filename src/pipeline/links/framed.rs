@@ -52,6 +52,9 @@ impl<C: Codec> Links for Framed<C> {
     fn push_message(&mut self, state: &mut ChannelState, _: &mut LoopServices, message: C::Write) -> Result {
         // Each result is tested where it comes from. Passing it along would copy the whole
         // `Result`.
+        if state.drops_oldest() {
+            self.0.forget_encoded();
+        }
         let output = state.outbound_for_write()?;
         let mark = output.mark();
         let encoding = output.begin_encoding(mark);
@@ -61,6 +64,7 @@ impl<C: Codec> Links for Framed<C> {
             return state.refuse(mark, error);
         }
         if !state.has_outbound_room(mark) {
+            self.0.forget_encoded();
             return state.refuse(mark, state.outbound_is_full());
         }
         Ok(())
@@ -109,6 +113,10 @@ impl<C: Codec> Links for Framed<C> {
     #[inline]
     fn encoding_key(&self) -> Option<u64> {
         self.0.encoding_key()
+    }
+
+    fn forget_encoded(&mut self) {
+        self.0.forget_encoded();
     }
 }
 

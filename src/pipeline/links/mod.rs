@@ -149,6 +149,10 @@ pub trait Links: sealed::Sealed + 'static {
     /// channel.
     #[doc(hidden)]
     fn encoding_key(&self) -> Option<u64>;
+
+    /// Makes later messages independent of those encoded before.
+    #[doc(hidden)]
+    fn forget_encoded(&mut self);
 }
 
 mod sealed {

@@ -98,6 +98,7 @@ impl<L: Links, S: Stage<ReadIn = L::Read, WriteOut = L::Write>> Links for Staged
             }
             Err(error) => {
                 state.outbound.restore_limit(limit);
+                self.before.forget_encoded();
                 state.refuse(mark, error)
             }
         }
@@ -183,5 +184,9 @@ impl<L: Links, S: Stage<ReadIn = L::Read, WriteOut = L::Write>> Links for Staged
     #[inline]
     fn encoding_key(&self) -> Option<u64> {
         Some(combine(self.before.encoding_key()?, self.stage.encoding_key()?))
+    }
+
+    fn forget_encoded(&mut self) {
+        self.before.forget_encoded();
     }
 }

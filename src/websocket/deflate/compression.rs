@@ -23,6 +23,8 @@ pub(in crate::websocket) struct Compression {
 struct Contexts {
     compressor: Option<Compress>,
     decompressor: Option<Decompress>,
+    /// Whether the next message is compressed for itself.
+    is_alone: bool,
 }
 
 impl fmt::Debug for Contexts {
@@ -74,11 +76,14 @@ impl Compression {
             return false;
         }
         if send_takeover {
-            let new = || engines::compressor(level, window_bits);
-            let own = self.contexts.get_or_insert_default().compressor.get_or_insert_with(new);
-            // Sent in any case: later messages refer to it.
-            engines::compress(Some(own), (level, window_bits), payload, then);
-            return true;
+            let contexts = self.contexts.get_or_insert_default();
+            if !std::mem::take(&mut contexts.is_alone) {
+                let new = || engines::compressor(level, window_bits);
+                let own = contexts.compressor.get_or_insert_with(new);
+                // Sent in any case: later messages refer to it.
+                engines::compress(Some(own), (level, window_bits), payload, then);
+                return true;
+            }
         }
         engines::compress(None, (level, window_bits), payload, |compressed| {
             let is_shorter = compressed.len() < payload.len();
@@ -87,6 +92,15 @@ impl Compression {
             }
             is_shorter
         })
+    }
+
+    /// Makes later messages independent of those compressed before, because the peer may miss one
+    /// of them.
+    pub(in crate::websocket) fn forget_deflated(&mut self) {
+        if self.negotiated.is_some_and(|negotiated| negotiated.send_takeover) {
+            let contexts = self.contexts.get_or_insert_default();
+            (contexts.compressor, contexts.is_alone) = (None, true);
+        }
     }
 
     /// Returns a key for the settings that a compressed message depends on, or `None` if it depends

@@ -11,7 +11,9 @@ settings! {
     pub struct Deflate {
         /// Sets whether a message may refer to earlier messages of its connection, in both
         /// directions. Similar messages become shorter. Each connection then has a compressor and a
-        /// decompressor of its own, which take about 300 KiB.
+        /// decompressor of its own, which take about 300 KiB. After a message that was refused at
+        /// the limit of the channel, and with [`Overflow::DropOldest`](crate::channel::Overflow),
+        /// a message refers to no earlier one, because the peer may not get that one.
         context_takeover(yes: bool) = false, "off";
         /// Sets the binary logarithm of the largest window of our compressor. Smaller windows
         /// compress less and take less memory.

@@ -294,4 +294,8 @@ impl Codec for WebSocketCodec {
             Role::Client => None,
         }
     }
+
+    fn forget_encoded(&mut self) {
+        self.compression.forget_deflated();
+    }
 }

@@ -4,10 +4,11 @@ use super::support::{
     BINARY, CONTINUATION, Decoded, FIN, PING, TEXT, close_payload, decode, error_of, frame, settings,
 };
 use crate::{
-    buffer::OutboundBuffer,
-    channel::Pipeline,
+    buffer::{OutboundBuffer, WaterMark},
+    channel::{ChannelOptions, Overflow, Pipeline},
+    error::Result,
     http::Headers,
-    pipeline::Codec,
+    pipeline::{Codec, Stage, StageContext},
     testing::EmbeddedChannel,
     websocket::{
         compression::Compression,
@@ -238,6 +239,95 @@ fn a_waiting_message_is_replaced_unless_it_is_part_of_a_context() {
         }
         assert_eq!(numbers.join(" "), expected);
     }
+}
+
+/// A message that is not sent is not part of the peer's context, so later ones must not refer to
+/// it.
+#[test]
+fn messages_behind_dropped_and_refused_ones_are_decoded() {
+    let deflate = small().context_takeover(true);
+    let words = "the same words again and again, because repetition makes references short";
+    for policy in [Overflow::DropOldest, Overflow::DropNewest, Overflow::Refuse] {
+        for by_server in [true, false] {
+            let (server, client) = pair(&deflate, &deflate, 100_000);
+            let (from, mut to) = if by_server { (server, client) } else { (client, server) };
+            let mark = WaterMark::new(100, 200).unwrap();
+            let options = ChannelOptions::new().max_outbound(400).water_mark(mark).overflow(policy);
+            let pipeline = Pipeline::codec(from).on_read(|_, _: Message| Ok(()));
+            let mut channel: EmbeddedChannel<Message> =
+                EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap();
+            let mut sent = Vec::new();
+            for round in 0..10_usize {
+                channel.set_outbound_room(Some(round * 7));
+                let written = channel.channel().execute(move |ctx| {
+                    for n in 0..40 {
+                        let text = format!("{round} {n} {words} {}", "x".repeat(n * round));
+                        let result = ctx.write(Message::text(text));
+                        assert!(result.is_ok() || policy == Overflow::Refuse, "{policy:?}");
+                    }
+                    Ok(())
+                });
+                written.unwrap();
+                channel.run_pending();
+                channel.set_outbound_room(None);
+                sent.extend_from_slice(&channel.read_outbound());
+            }
+            let (mut sent, mut decoded) = (Bytes::from(sent), 0);
+            let mut last = (0, 0);
+            while let Some(Message::Text(text)) = to.decode(&mut sent).unwrap() {
+                let mut parts = text.split(' ');
+                let mut number = || parts.next().unwrap().parse::<usize>().unwrap();
+                let this = (number(), number());
+                assert!(decoded == 0 || this > last, "{policy:?}: {this:?} behind {last:?}");
+                assert!(text.contains(words), "{text}");
+                (last, decoded) = (this, decoded + 1);
+            }
+            assert!(sent.is_empty() && (20..400).contains(&decoded), "{policy:?}: {decoded}");
+            assert_eq!(last.0, 9, "{policy:?}");
+        }
+    }
+}
+
+/// A stage that writes two messages for one, the second of which cannot be encoded.
+struct Twice;
+
+impl Stage for Twice {
+    type ReadIn = Message;
+    type ReadOut = Message;
+    type WriteIn = Message;
+    type WriteOut = Message;
+
+    fn read(&mut self, _: &mut StageContext<'_, Self>, message: Message) -> Result<Option<Message>> {
+        Ok(Some(message))
+    }
+
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Message) -> Result {
+        let is_bad = matches!(&message, Message::Text(text) if text.starts_with("bad"));
+        ctx.write(message)?;
+        if is_bad { ctx.write(Message::Ping(vec![0; 126].into())) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn messages_behind_those_that_a_stage_takes_back_are_decoded() {
+    let deflate = small().context_takeover(true);
+    let (server, mut client) = pair(&deflate, &deflate, 100_000);
+    let pipeline = Pipeline::codec(server).stage(Twice).on_read(|_, _: Message| Ok(()));
+    let mut channel: EmbeddedChannel<Message> = EmbeddedChannel::new(pipeline);
+    let written = channel.channel().execute(|ctx| {
+        for text in ["bad words that come again", "good words that come again", "more words that come again"]
+        {
+            assert_eq!(ctx.write(Message::text(text)).is_err(), text.starts_with("bad"));
+        }
+        Ok(())
+    });
+    written.unwrap();
+    channel.run_pending();
+    let mut sent = channel.read_outbound();
+    for text in ["good words that come again", "more words that come again"] {
+        assert_eq!(client.decode(&mut sent).unwrap(), Some(Message::text(text)));
+    }
+    assert!(sent.is_empty());
 }
 
 #[test]

@@ -127,7 +127,7 @@ impl ChannelState {
     pub(crate) fn after_write(&mut self, services: &mut LoopServices) {
         services.tally.messages_written += 1;
         self.outbound.messages += 1;
-        if self.status.has(Memory::DROPS) && self.config.overflow == Overflow::DropOldest {
+        if self.drops_oldest() {
             self.enter_message();
             self.drop_oldest(services);
         }

@@ -83,6 +83,12 @@ impl ChannelState {
         Err(error)
     }
 
+    /// Returns whether a message that waits may be dropped in favour of newer ones.
+    #[inline]
+    pub(crate) fn drops_oldest(&self) -> bool {
+        self.status.has(Memory::DROPS) && self.config.overflow == Overflow::DropOldest
+    }
+
     /// Returns the error of a write beyond the limit.
     pub(crate) fn outbound_is_full(&self) -> Error {
         self.outbound.full(&self.config)
