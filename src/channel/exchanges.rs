@@ -4,9 +4,9 @@
 //! pool reads it before it hands the channel to another user.
 //!
 //! Invariants: a message that a handle has queued counts as an exchange until the loop has handled
-//! it. So a channel is never idle while a request is on its way to the loop. After the end, the
-//! channel is never idle again. The callback runs at most once, without the lock. Any thread may
-//! use this.
+//! it. So a channel is never idle while a request is on its way to the loop. A channel that drains
+//! is never idle again, and neither is one that has ended. The callback runs at most once, without
+//! the lock. Any thread may use this.
 
 use std::{
     fmt,
@@ -27,6 +27,8 @@ struct State {
 enum Phase {
     Idle,
     Busy,
+    /// The channel ends with the exchanges in progress.
+    Draining,
     Over,
 }
 
@@ -77,6 +79,11 @@ impl Exchanges {
         self.enter(Phase::Idle);
     }
 
+    /// Records that the exchanges in progress are the last ones.
+    pub(crate) fn drain(&self) {
+        self.enter(Phase::Draining);
+    }
+
     /// Records that the channel takes no further exchange.
     pub(crate) fn end(&self) {
         self.enter(Phase::Over);
@@ -84,9 +91,11 @@ impl Exchanges {
 
     fn enter(&self, phase: Phase) {
         self.change(|state| {
-            if state.phase != Phase::Over {
-                state.phase = phase;
-            }
+            state.phase = match (state.phase, phase) {
+                (Phase::Over, _) | (Phase::Draining, Phase::Idle) => Phase::Over,
+                (Phase::Draining, Phase::Busy) => Phase::Draining,
+                _ => phase,
+            };
         });
     }
 
@@ -122,7 +131,7 @@ impl State {
         match self.phase {
             Phase::Over => Reuse::Never,
             Phase::Idle if self.queued == 0 => Reuse::Now,
-            Phase::Idle | Phase::Busy => Reuse::Later,
+            Phase::Idle | Phase::Busy | Phase::Draining => Reuse::Later,
         }
     }
 }
@@ -185,6 +194,23 @@ mod tests {
             seen.fetch_add(1, Ordering::Relaxed);
         });
         exchanges.end();
+        exchanges.finish();
+        assert_eq!((exchanges.reuse(), calls.load(Ordering::Relaxed)), (Reuse::Never, 0));
+        assert_eq!(Arc::strong_count(&calls), 1, "the callback is dropped");
+    }
+
+    #[test]
+    fn a_channel_that_drains_ends_with_its_last_exchange() {
+        let exchanges = Exchanges::new();
+        let calls = Arc::new(AtomicUsize::new(0));
+        let seen = calls.clone();
+        exchanges.begin();
+        exchanges.drain();
+        exchanges.when_idle(move || {
+            seen.fetch_add(1, Ordering::Relaxed);
+        });
+        exchanges.begin();
+        assert_eq!(exchanges.reuse(), Reuse::Later, "an exchange is in progress");
         exchanges.finish();
         assert_eq!((exchanges.reuse(), calls.load(Ordering::Relaxed)), (Reuse::Never, 0));
         assert_eq!(Arc::strong_count(&calls), 1, "the callback is dropped");

@@ -70,7 +70,8 @@ pub(super) enum Handed {
 pub(super) enum Release {
     /// The channel is free or closed. A waiter can use it or its place.
     Kept,
-    /// The channel is in the middle of an exchange, and still counts. It is returned afterwards.
+    /// The channel is in the middle of an exchange, and still counts. It is returned afterwards, or
+    /// leaves the pool when it has closed.
     Later,
     /// The channel must be closed because the pool is closed or exceeds its size, or because the
     /// protocol does not use it again.

@@ -13,8 +13,9 @@ use std::{fmt, ops::Deref, sync::Arc};
 ///
 /// A channel of an [`HttpClient`](crate::http::HttpClient) is handed out again only when its
 /// exchange is complete: a channel that is returned while a response is outstanding becomes free at
-/// the end of the response. It leaves the pool if its [`Call`](crate::http::Call) is given up, or
-/// if the server will close it.
+/// the end of the response. It leaves the pool if one of its [`Call`](crate::http::Call)s is given
+/// up, or if the server will close it. If other calls still wait for their responses then, the
+/// channel is closed after them, and counts until it has closed.
 ///
 /// A channel of any other pipeline is returned in its current state.
 /// [`discard`](PooledChannel::discard) it if an exchange with the peer is incomplete. Do not use

@@ -127,16 +127,21 @@ impl Calls {
     /// Gives up the calls that have timed out, and those whose callers have gone.
     fn give_up(&mut self, ctx: &mut Ctx<'_>) {
         let now = nanos(ctx.now());
-        for call in &mut self.calls {
-            let is_over = match &call.progress {
-                Progress::Waiting(reply) => now >= call.deadline || reply.is_cancelled(),
-                Progress::Streaming(body) => body.is_dropped(),
-                Progress::GivenUp => false,
-            };
-            if is_over {
-                // Before the completion, whose callback may return the channel to its pool.
-                self.is_draining = true;
-                self.exchanges.end();
+        let is_over = |call: &SentCall| match &call.progress {
+            Progress::Waiting(reply) => now >= call.deadline || reply.is_cancelled(),
+            Progress::Streaming(body) => body.is_dropped(),
+            Progress::GivenUp => false,
+        };
+        if self.calls.iter().any(is_over) {
+            // Before the completions, whose callbacks may return the channel to its pool.
+            self.is_draining = true;
+            let is_last = |call: &SentCall| call.progress.is_given_up() || is_over(call);
+            if self.calls.iter().all(is_last) {
+                self.exchanges.end()
+            } else {
+                self.exchanges.drain()
+            }
+            for call in self.calls.iter_mut().filter(|call| is_over(call)) {
                 call.give_up(timed_out(call.limit));
             }
         }
@@ -146,13 +151,14 @@ impl Calls {
     /// Ends the use of the connection.
     fn drain(&mut self, ctx: &mut Ctx<'_>) {
         self.is_draining = true;
-        self.exchanges.end();
+        self.exchanges.drain();
         self.close_if_drained(ctx);
     }
 
     /// Closes the connection if it must not be used again and no call waits on it.
     fn close_if_drained(&self, ctx: &mut Ctx<'_>) {
-        if self.is_draining && self.calls.iter().all(|call| matches!(call.progress, Progress::GivenUp)) {
+        if self.is_draining && self.calls.iter().all(|call| call.progress.is_given_up()) {
+            self.exchanges.end();
             ctx.close_now();
         }
     }
@@ -212,6 +218,12 @@ impl Calls {
             Progress::GivenUp => {}
         }
         self.close_if_drained(ctx);
+    }
+}
+
+impl Progress {
+    fn is_given_up(&self) -> bool {
+        matches!(self, Progress::GivenUp)
     }
 }
 

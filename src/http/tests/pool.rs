@@ -133,6 +133,35 @@ fn a_call_that_was_given_up_does_not_return_its_connection_to_the_pool() {
     }
 }
 
+/// A call that is given up ends the use of its connection, but not the other calls on it.
+#[test]
+fn a_channel_that_is_returned_after_a_call_was_given_up_serves_the_calls_that_wait() {
+    let (allow, allowed) = std::sync::mpsc::channel();
+    let allowed = std::sync::Mutex::new(allowed);
+    let site = Site::new(move |_, _, target| {
+        if target == "/slow" {
+            allowed.lock().unwrap().recv().unwrap();
+        }
+        Answer::Bytes(ok(target))
+    });
+    let (group, pool) = site.pool(1);
+    let channel = get(pool.acquire()).unwrap();
+    let [(slow, dropped), (second, waits)] =
+        ["/slow", "/second"].map(|target| Call::new(Request::get(target)));
+    channel.write(slow).map_err(Error::from).unwrap();
+    get(channel.write_tracked(second).map_err(Error::from).unwrap()).unwrap();
+    drop(dropped);
+    // The loop takes its mail in order, so it has given the call up in the turn before the last.
+    (0..2).for_each(|_| get(group.next().call(|| ())).unwrap());
+    drop(channel);
+    assert_eq!((pool.acquired(), pool.free()), (1, 0), "the second call waits");
+    let next = pool.request(Request::get("/next")).send();
+    assert!(!waits.is_done() && !next.is_done());
+    allow.send(()).unwrap();
+    assert_eq!((text(waits), text(next)), ("/second".into(), "/next".into()));
+    assert_eq!(site.connections(), 2, "the first connection takes no further call");
+}
+
 #[test]
 fn a_channel_that_is_returned_during_its_exchange_is_free_after_the_response() {
     let (allow, allowed) = std::sync::mpsc::channel();
