@@ -4,6 +4,7 @@
 use crate::support::{
     channels::{Limited, NOTHING, TICK},
     journal::Log,
+    logs,
     loops::{advance, end, settle, single},
     recorder::{Event, Recorder},
     tcp::{ask, connect, read_to_end},
@@ -159,6 +160,34 @@ impl Handler for ReportsError {
     fn error(&mut self, _: &mut Context<'_, Self>, error: Error) -> Result {
         let _ = self.0.send(error);
         Ok(())
+    }
+}
+
+/// A handler whose name is in the log.
+struct LogsSilentPeers;
+
+impl Handler for LogsSilentPeers {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_silent_peer_is_logged_like_a_peer_that_breaks_the_protocol() {
+    logs::collect();
+    let [first_byte, first_message] =
+        [TimeLimits::new().first_byte(SECOND), TimeLimits::new().first_message(SECOND)];
+    for (limits, operation) in [(first_byte, "the first byte"), (first_message, "the first message")] {
+        let pipeline = Pipeline::codec(Line::new()).time_limits(limits).handler(LogsSilentPeers);
+        let mut channel: EmbeddedChannel<Bytes> = EmbeddedChannel::new(pipeline);
+        channel.advance(2 * SECOND);
+        assert!(channel.is_closed());
+        let lines = logs::lines_with("LogsSilentPeers");
+        let expected = format!("{operation} timed out after 1s");
+        assert!(lines.iter().any(|line| line.starts_with("INFO ") && line.ends_with(&expected)), "{lines:?}");
     }
 }
 

@@ -187,10 +187,11 @@ pub trait Handler: Sized + 'static {
     /// broken. That holds for every result, and after a panic too. Use this to send the reason to
     /// the peer.
     ///
-    /// By default logs the error and closes the channel. The level is `info` for protocol errors,
-    /// `debug` for broken connections and `warn` for all others. Each loop logs at most 10 lines of
-    /// each kind in 10 seconds, and then the number of suppressed lines; see [`Context::may_log`].
-    /// A panic (as `error`) and a full buffer that closes the channel (as `info`; see
+    /// By default logs the error and closes the channel. The level is `info` for errors of the
+    /// peer: protocol errors and time limits that it has exceeded. It is `debug` for broken
+    /// connections and `warn` for all others. Each loop logs at most 10 lines of each kind in 10
+    /// seconds, and then the number of suppressed lines; see [`Context::may_log`]. A panic (as
+    /// `error`) and a full buffer that closes the channel (as `info`; see
     /// [`Overflow::Close`](crate::channel::Overflow::Close)) were logged before this call and are
     /// not logged again.
     ///
