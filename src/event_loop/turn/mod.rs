@@ -162,14 +162,24 @@ impl Turn {
     }
 
     /// Records the duration of the turn, once.
+    #[inline]
     pub(super) fn end_turn_time(&mut self) {
         if let Some(took) = self.stopwatch.end_turn() {
             self.shared.metrics.turn_time.record(took);
             self.io.services.io_time.note_turn(took);
-            if let Some(overload) = &mut self.overload {
-                let ended = self.io.services.now;
-                overload.note_turn(ended.saturating_sub(took), ended, self.io.held_handshakes.len());
+            if self.overload.is_some() {
+                self.note_load(took);
             }
+        }
+    }
+
+    /// Passes the duration of the turn to the overload control. Apart, so that the function above
+    /// stays small enough to be inlined.
+    #[inline(never)]
+    fn note_load(&mut self, took: u64) {
+        if let Some(overload) = &mut self.overload {
+            let ended = self.io.services.now;
+            overload.note_turn(ended.saturating_sub(took), ended, self.io.held_handshakes.len());
         }
     }
 
