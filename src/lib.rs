@@ -81,6 +81,8 @@ pub mod pipeline;
 #[cfg(feature = "prometheus")]
 pub mod prometheus;
 pub mod proxy;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod relay;
 pub mod stage;
 pub mod testing;

@@ -89,6 +89,9 @@ pub(crate) const TURNING_AWAY: LogTopic = LogTopic::once("hooks for rejected con
 pub(crate) const NOT_OPENED: LogTopic = LogTopic::once("connections that could not be opened");
 /// Tasks that returned an error.
 pub(crate) const TASKS_FAILED: LogTopic = LogTopic::new("tasks that failed");
+/// Connections to Redis that were lost or could not be established.
+#[cfg(feature = "redis")]
+pub(crate) const REDIS: LogTopic = LogTopic::new("connections to Redis");
 /// Writes to the loop's waker that failed.
 pub(crate) const WAKES_FAILED: LogTopic = LogTopic::once("failed wakes");
 

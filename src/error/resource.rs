@@ -56,5 +56,8 @@ resources! {
     TimerOperations => "unanswered operations of durable timers", "`DurableTimersBuilder::max_waiting`";
     PipelinedRequests => "pipelined requests of an HTTP client", "`HttpSettings::max_pipelined`";
     AgentHosts => "hosts of an HTTP agent", "`HttpAgentBuilder::max_hosts`";
+    RedisCommands => "pending commands of a Redis connection", "`RedisSettings::max_pending`";
+    RedisCommandBytes => "bytes of pending commands of a Redis connection", "`RedisSettings::max_pending_bytes`";
+    RedisSubscriptions => "subscriptions of a Redis client", "`RedisSettings::max_subscriptions`";
     PoolWaiters => "waiters of a channel pool", "`ChannelPoolBuilder::max_waiters`";
 }

@@ -49,7 +49,7 @@ impl Target {
 
     /// Returns a target that is looked up before the first connection, unless the host is an
     /// address.
-    #[cfg(feature = "http")]
+    #[cfg(any(feature = "http", feature = "redis"))]
     pub(in crate::bootstrap) fn later(host: Arc<str>, port: u16) -> Self {
         match host.parse::<std::net::IpAddr>() {
             Ok(ip) => Target { host: None, port, addresses: vec![SocketAddr::new(ip, port).into()] },

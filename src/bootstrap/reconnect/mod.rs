@@ -24,7 +24,7 @@ use super::{
     dial::{Dialer, Target},
 };
 use crate::{
-    channel::{Channel, IntoPipeline, Peer},
+    channel::{Channel, ChannelConfig, IntoPipeline, Peer},
     error::{Error, Resource, Result},
     event_loop::Connecting,
     transport::{Address, ToAddress},
@@ -201,10 +201,24 @@ where
     ///
     /// An unreachable server is not an error: the client keeps trying.
     pub fn connect(self, address: impl ToAddress) -> Result<ReconnectingChannel<P::Message>> {
+        self.backoff.check()?;
+        let config = self.bootstrap.check(address.host())?;
+        self.start(config, Target::resolve(address)?)
+    }
+
+    /// Like [`connect`](ReconnectBuilder::connect), but looks the name up on a worker before the
+    /// first attempt too. So it does not block, and a name without an address is not an error: the
+    /// client keeps trying.
+    #[cfg(feature = "redis")]
+    pub(crate) fn connect_later(self, host: Arc<str>, port: u16) -> Result<ReconnectingChannel<P::Message>> {
+        self.backoff.check()?;
+        let name = host.parse::<std::net::IpAddr>().is_err().then(|| host.clone());
+        let config = self.bootstrap.check(name)?;
+        self.start(config, Target::later(host, port))
+    }
+
+    fn start(self, config: Arc<ChannelConfig>, target: Target) -> Result<ReconnectingChannel<P::Message>> {
         let ReconnectBuilder { bootstrap, backoff, hook, retry_if } = self;
-        backoff.check()?;
-        let config = bootstrap.check(address.host())?;
-        let target = Target::resolve(address)?;
         let (group, event_loop) = (bootstrap.group.clone(), bootstrap.group.next().clone());
         let caller = event_loop.clone();
         let call = move |addresses, attempt, done| {

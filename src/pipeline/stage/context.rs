@@ -263,7 +263,7 @@ impl<S: Stage> StageContext<'_, S> {
     }
 
     /// Returns a function that requests a call of [`timer`](Stage::timer), for any thread.
-    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "for HTTP clients"))]
+    #[cfg(any(feature = "http", feature = "redis"))]
     pub(crate) fn waker(&self) -> impl Fn() + Send + Sync + 'static {
         let (sender, channel) = (self.services.sender.clone(), self.state.key());
         // If the loop has ended, so has the channel.

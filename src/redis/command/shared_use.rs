@@ -1,0 +1,109 @@
+//! Which commands a shared connection can carry.
+//!
+//! A command that changes the state of its connection would affect the commands of other callers,
+//! and one that has no reply, or several, would give them the wrong replies.
+
+use crate::{error::Error, redis::error::unsendable};
+use bytes::Bytes;
+
+/// Commands that change the state of a connection, or do not have exactly one reply.
+const STATEFUL: [&str; 23] = [
+    "ASKING",
+    "AUTH",
+    "DISCARD",
+    "EXEC",
+    "HELLO",
+    "MONITOR",
+    "MULTI",
+    "PSUBSCRIBE",
+    "PSYNC",
+    "PUNSUBSCRIBE",
+    "QUIT",
+    "READONLY",
+    "READWRITE",
+    "RESET",
+    "SELECT",
+    "SHUTDOWN",
+    "SSUBSCRIBE",
+    "SUBSCRIBE",
+    "SUNSUBSCRIBE",
+    "SYNC",
+    "UNSUBSCRIBE",
+    "UNWATCH",
+    "WATCH",
+];
+
+/// Commands that may wait, and the other callers with them.
+const BLOCKING: [&str; 10] =
+    ["BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN", "WAIT", "WAITAOF"];
+
+/// Subcommands of `CLIENT` that change the state of a connection.
+const CLIENT: [&str; 9] =
+    ["CACHING", "NO-EVICT", "NO-TOUCH", "PAUSE", "REPLY", "SETINFO", "SETNAME", "TRACKING", "UNPAUSE"];
+
+/// Checks whether a request can be sent on a connection that others use too.
+///
+/// # Errors
+/// [`Error::Encode`] if it cannot, or if it is empty.
+pub(super) fn check(arguments: &[Bytes]) -> Result<(), Error> {
+    let [name, rest @ ..] = arguments else { return Err(unsendable("a command without a name")) };
+    let is = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
+    let refuse = |why: &str| {
+        let name = String::from_utf8_lossy(name).to_ascii_uppercase();
+        Err(unsendable(format!("{name} {why}")))
+    };
+    if STATEFUL.iter().any(is) {
+        return refuse("changes the state of a connection that other callers use");
+    }
+    if BLOCKING.iter().any(is) {
+        return refuse("would block the other callers of the connection");
+    }
+    let has = |argument: &Bytes, known: &str| argument.eq_ignore_ascii_case(known.as_bytes());
+    let subcommand = rest.first();
+    if is(&"CLIENT") && subcommand.is_some_and(|name| CLIENT.iter().any(|known| has(name, known))) {
+        return refuse("changes the state of a connection that other callers use");
+    }
+    // The names of streams follow the word STREAMS.
+    let mut options = rest.iter().take_while(|argument| !has(argument, "STREAMS"));
+    if (is(&"XREAD") || is(&"XREADGROUP")) && options.any(|option| has(option, "BLOCK")) {
+        return refuse("with BLOCK would block the other callers of the connection");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_text(request: &str) -> Result<(), Error> {
+        let arguments: Vec<Bytes> =
+            request.split_whitespace().map(|argument| Bytes::copy_from_slice(argument.as_bytes())).collect();
+        check(&arguments)
+    }
+
+    #[test]
+    fn commands_of_the_connection_are_refused() {
+        for request in [
+            "",
+            "multi",
+            "Select 1",
+            "SUBSCRIBE c",
+            "client REPLY OFF",
+            "CLIENT setname x",
+            "BLPOP k 0",
+            "XREAD BLOCK 0 STREAMS s 0",
+            "xreadgroup group g c count 1 block 5 streams s >",
+        ] {
+            assert!(matches!(check_text(request), Err(Error::Encode(_))), "{request}");
+        }
+    }
+
+    #[test]
+    fn other_commands_are_accepted() {
+        for request in
+            ["GET k", "CLIENT ID", "XREAD COUNT 5 STREAMS BLOCK 0", "EVAL return 0", "unknown", "BLOCK"]
+        {
+            assert!(check_text(request).is_ok(), "{request}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! `Duty`: what a connection is for.
+
+use crate::{
+    codec::RespValue,
+    error::{Error, Result},
+    redis::server_info::ServerInfo,
+};
+use std::sync::Arc;
+
+/// Makes the loop of a connection call [`Duty::send`] soon. For any thread.
+pub(in crate::redis) type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// A connection that is ready.
+#[derive(Clone)]
+pub(in crate::redis) struct Link {
+    pub(in crate::redis) wake: Wake,
+    pub(in crate::redis) server: ServerInfo,
+}
+
+/// The way to the server, during a callback.
+pub(in crate::redis) trait LinkOutput {
+    /// Writes a request.
+    ///
+    /// # Errors
+    /// [`Error::Full`] or [`Error::Encode`] if it was not written.
+    fn write(&mut self, request: Vec<bytes::Bytes>) -> Result;
+
+    /// Returns whether the pending output is within the water marks. After `false`,
+    /// [`Duty::send`] is called when it is again.
+    fn is_writable(&self) -> bool;
+}
+
+/// What a connection is for. All functions are called on the loop of the connection, one after the
+/// other: `opened` first, and `lost` last.
+pub(in crate::redis) trait Duty: Send + Sync + 'static {
+    /// Called when the server has accepted the client. `send` follows.
+    fn opened(&self, link: Link);
+
+    /// Writes what waits, as long as the output is writable.
+    ///
+    /// # Errors
+    /// The reason to close the connection.
+    fn send(&self, output: &mut dyn LinkOutput) -> Result;
+
+    /// Handles a reply.
+    ///
+    /// # Errors
+    /// The reason to close the connection.
+    fn reply(&self, reply: RespValue, output: &mut dyn LinkOutput) -> Result;
+
+    /// Handles a push message.
+    ///
+    /// # Errors
+    /// The reason to close the connection.
+    fn push(&self, message: Vec<RespValue>) -> Result;
+
+    /// Records that a `PING` was written, whose reply `reply` gets.
+    fn heartbeat(&self);
+
+    /// Sends nothing more, because the loop shuts down.
+    fn drain(&self);
+
+    /// Returns whether the connection is to be closed now, and why.
+    fn finished(&self) -> Option<Error>;
+
+    /// Called when the connection has ended, if `opened` was called.
+    fn lost(&self, cause: &Error);
+
+    /// Called when an attempt to connect or to log in has failed.
+    fn unreachable(&self, cause: &Error);
+}

@@ -1,0 +1,15 @@
+//! Connections: login, heartbeat, and the way to and from a lane.
+//!
+//! A lane implements [`Duty`]: it knows what to send and what replies mean. `ConnectionStage` is
+//! the end of a pipeline, and calls the lane on the loop of the connection. `LaneConnector` makes
+//! connections that reconnect.
+
+mod connector;
+mod duty;
+mod handshake;
+mod heartbeat;
+mod stage;
+
+pub(super) use connector::{LaneConnector, RedisTarget};
+pub(super) use duty::{Duty, Link, LinkOutput, Wake};
+pub(super) use handshake::Login;

@@ -1,0 +1,241 @@
+//! `CommandQueue`: the commands that wait to be sent, and those that wait for a reply.
+//!
+//! Invariants: replies belong to sent commands in order. A sent command keeps its place until its
+//! reply has arrived or the connection has ended, also if its caller has given up. The count and the
+//! bytes are those of all commands in the queue, and never more than the limits. Pure.
+
+use crate::{
+    codec::RespValue,
+    error::Error,
+    redis::{
+        command::{RedisCommand, ScriptCall},
+        error::RedisError,
+        error_reply::ErrorReply,
+    },
+    sync::Completer,
+};
+use std::{collections::VecDeque, time::Duration};
+
+/// What the caller of a command waits for.
+pub(super) struct Caller {
+    pub(super) completer: Completer<RespValue>,
+    /// The deadline, in nanoseconds of the loop.
+    pub(super) deadline: u64,
+    pub(super) limit: Duration,
+}
+
+impl Caller {
+    pub(super) fn fail(self, error: RedisError) {
+        self.completer.complete(Err(error.into()));
+    }
+
+    /// Returns the error for a deadline that has passed.
+    pub(super) fn timed_out(&self) -> Error {
+        Error::timed_out("a Redis command", self.limit)
+    }
+}
+
+/// A command that waits to be sent.
+pub(super) struct WaitingCommand {
+    pub(super) command: RedisCommand,
+    pub(super) caller: Caller,
+}
+
+impl WaitingCommand {
+    pub(super) fn fail(self, error: RedisError) {
+        self.caller.fail(error);
+    }
+}
+
+/// A request whose reply has not arrived.
+pub(super) struct SentRequest {
+    /// `None` if the caller has given up.
+    pub(super) caller: Option<Caller>,
+    bytes: usize,
+    kind: SentKind,
+}
+
+pub(super) enum SentKind {
+    Command,
+    /// A script that was called by its digest.
+    Script(Box<ScriptCall>),
+    /// A transaction, with the number of replies that have not arrived, and the first error.
+    Transaction {
+        left: usize,
+        refused: Option<ErrorReply>,
+    },
+    Heartbeat,
+}
+
+/// What follows from a reply.
+pub(super) enum Answer {
+    /// More replies follow, or nothing is to be done.
+    Nothing,
+    /// The command has this reply.
+    Done(Option<Caller>, RespValue),
+    /// The server does not know the script. The call is to be sent again.
+    UnknownScript(Box<ScriptCall>, SentRequest),
+    /// No request was sent for this reply.
+    Unexpected,
+}
+
+/// Commands whose deadlines have passed, or whose connection has ended. Those that were not sent may
+/// hold a function of the program, so they are dropped without the lock.
+#[derive(Default)]
+pub(super) struct Given {
+    pub(super) not_sent: Vec<WaitingCommand>,
+    pub(super) in_flight: Vec<Caller>,
+}
+
+#[derive(Default)]
+pub(super) struct CommandQueue {
+    waiting: VecDeque<WaitingCommand>,
+    sent: VecDeque<SentRequest>,
+    /// Commands that were taken and are not in `sent` yet.
+    taken: usize,
+    heartbeats: usize,
+    bytes: usize,
+}
+
+impl CommandQueue {
+    /// Returns the number of commands.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len() + self.taken + self.in_flight()
+    }
+
+    /// Returns the number of commands that wait for a reply.
+    pub(super) fn in_flight(&self) -> usize {
+        self.sent.len() - self.heartbeats
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Returns whether no command is being sent, or waits for a reply.
+    pub(super) fn is_settled(&self) -> bool {
+        self.taken == 0 && self.in_flight() == 0
+    }
+
+    pub(super) fn push(&mut self, command: WaitingCommand) {
+        self.bytes += command.command.bytes();
+        self.waiting.push_back(command);
+    }
+
+    /// Takes the command that is sent next. `sent` or `not_sent` follows.
+    pub(super) fn take(&mut self) -> Option<WaitingCommand> {
+        let next = self.waiting.pop_front()?;
+        self.taken += 1;
+        Some(next)
+    }
+
+    /// Records that the command that was taken is sent.
+    pub(super) fn sent(&mut self, caller: Caller, bytes: usize, kind: SentKind) {
+        self.taken -= 1;
+        self.sent.push_back(SentRequest { caller: Some(caller), bytes, kind });
+    }
+
+    /// Records that the command that was taken is not sent.
+    pub(super) fn not_sent(&mut self, bytes: usize) {
+        self.taken -= 1;
+        self.bytes -= bytes;
+    }
+
+    /// Records that a call of a script was sent again.
+    pub(super) fn sent_again(&mut self, mut request: SentRequest) {
+        request.kind = SentKind::Command;
+        self.bytes += request.bytes;
+        self.sent.push_back(request);
+    }
+
+    pub(super) fn heartbeat(&mut self) {
+        self.heartbeats += 1;
+        self.sent.push_back(SentRequest { caller: None, bytes: 0, kind: SentKind::Heartbeat });
+    }
+
+    /// Gives a reply to the oldest request.
+    pub(super) fn reply(&mut self, reply: RespValue) -> Answer {
+        let Some(oldest) = self.sent.front_mut() else { return Answer::Unexpected };
+        let mut reply = reply;
+        match &mut oldest.kind {
+            SentKind::Heartbeat => {
+                self.heartbeats -= 1;
+                self.sent.pop_front();
+                return Answer::Nothing;
+            }
+            SentKind::Transaction { left, refused } => {
+                *left -= 1;
+                if *left > 0 {
+                    if refused.is_none() {
+                        *refused = ErrorReply::of(&reply);
+                    }
+                    return Answer::Nothing;
+                }
+                // The first refusal says more than EXECABORT.
+                if let Some(refused) = refused.take().filter(|_| reply.is_error()) {
+                    reply = RespValue::Error(refused.to_string().into());
+                }
+            }
+            SentKind::Command | SentKind::Script(_) => {}
+        }
+        let Some(oldest) = self.sent.pop_front() else { return Answer::Unexpected };
+        self.bytes -= oldest.bytes;
+        match oldest {
+            SentRequest { kind: SentKind::Script(call), caller, bytes } if is_no_script(&reply) => {
+                Answer::UnknownScript(call, SentRequest { caller, bytes, kind: SentKind::Command })
+            }
+            oldest => Answer::Done(oldest.caller, reply),
+        }
+    }
+
+    /// Takes the callers whose deadlines have passed. Returns the next deadline.
+    pub(super) fn expire(&mut self, now: u64) -> (Given, u64) {
+        let (mut given, mut next) = (Given::default(), u64::MAX);
+        for request in &mut self.sent {
+            match &request.caller {
+                Some(caller) if caller.deadline <= now => given.in_flight.extend(request.caller.take()),
+                Some(caller) => next = next.min(caller.deadline),
+                None => {}
+            }
+        }
+        if self.waiting.iter().any(|waiting| waiting.caller.deadline <= now) {
+            for waiting in std::mem::take(&mut self.waiting) {
+                if waiting.caller.deadline <= now {
+                    self.bytes -= waiting.command.bytes();
+                    given.not_sent.push(waiting);
+                } else {
+                    self.waiting.push_back(waiting);
+                }
+            }
+        }
+        let waiting = self.waiting.iter().map(|waiting| waiting.caller.deadline);
+        (given, waiting.fold(next, u64::min))
+    }
+
+    /// Takes the callers of all requests whose replies cannot arrive any more.
+    pub(super) fn lose(&mut self) -> Vec<Caller> {
+        self.heartbeats = 0;
+        let sent = std::mem::take(&mut self.sent);
+        self.bytes -= sent.iter().map(|request| request.bytes).sum::<usize>();
+        sent.into_iter().filter_map(|request| request.caller).collect()
+    }
+
+    /// Takes all commands that were not sent.
+    pub(super) fn clear_waiting(&mut self) -> Vec<WaitingCommand> {
+        let waiting = std::mem::take(&mut self.waiting);
+        self.bytes -= waiting.iter().map(|waiting| waiting.command.bytes()).sum::<usize>();
+        waiting.into()
+    }
+}
+
+fn is_no_script(reply: &RespValue) -> bool {
+    matches!(reply, RespValue::Error(text) if text.starts_with(b"NOSCRIPT"))
+}
+
+#[cfg(test)]
+#[path = "queue_tests.rs"]
+mod tests;

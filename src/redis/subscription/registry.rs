@@ -1,0 +1,200 @@
+//! `Registry`: who has subscribed to which channels, and what the server knows of it.
+//!
+//! Invariants: a channel is in place if its last request was `SUBSCRIBE` and all requests for it are
+//! confirmed. A sink gets messages only between `Subscribed` and `Lost`. A channel has at most one
+//! place in the list of changes. Pure.
+
+use super::event::Sink;
+use bytes::Bytes;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+/// A sink of a channel.
+#[derive(Clone)]
+pub(super) struct Member {
+    pub(super) id: u64,
+    pub(super) sink: Sink,
+    /// Whether it was told that the subscription is in place.
+    is_told: bool,
+}
+
+#[derive(Default)]
+struct ChannelEntry {
+    members: Arc<Vec<Member>>,
+    /// Whether the last request to the server was `SUBSCRIBE`.
+    is_asked: bool,
+    /// Requests that the server has not confirmed.
+    unconfirmed: usize,
+    is_changed: bool,
+}
+
+impl ChannelEntry {
+    fn is_in_place(&self) -> bool {
+        self.is_asked && self.unconfirmed == 0
+    }
+
+    fn is_unused(&self) -> bool {
+        self.members.is_empty() && !self.is_asked && self.unconfirmed == 0 && !self.is_changed
+    }
+}
+
+/// What is to be done for the changes.
+#[derive(Default)]
+pub(super) struct Changes {
+    pub(super) subscribe: Vec<Bytes>,
+    pub(super) unsubscribe: Vec<Bytes>,
+    /// Sinks of channels that are in place already.
+    pub(super) subscribed: Vec<Sink>,
+}
+
+#[derive(Default)]
+pub(super) struct Registry {
+    channels: BTreeMap<Bytes, ChannelEntry>,
+    changed: VecDeque<Bytes>,
+    members: usize,
+    last_id: u64,
+}
+
+impl Registry {
+    /// Returns the number of sinks.
+    pub(super) fn len(&self) -> usize {
+        self.members
+    }
+
+    pub(super) fn join(&mut self, channel: Bytes, sink: Sink) -> u64 {
+        self.last_id += 1;
+        self.members += 1;
+        let member = Member { id: self.last_id, sink, is_told: false };
+        let entry = self.channels.entry(channel.clone()).or_default();
+        Arc::make_mut(&mut entry.members).push(member);
+        self.change(channel);
+        self.last_id
+    }
+
+    /// Removes a sink, and returns it.
+    pub(super) fn leave(&mut self, channel: &Bytes, id: u64) -> Option<Member> {
+        let entry = self.channels.get_mut(channel)?;
+        let at = entry.members.iter().position(|member| member.id == id)?;
+        let member = Arc::make_mut(&mut entry.members).remove(at);
+        self.members -= 1;
+        self.change(channel.clone());
+        Some(member)
+    }
+
+    fn change(&mut self, channel: Bytes) {
+        if let Some(entry) = self.channels.get_mut(&channel)
+            && !std::mem::replace(&mut entry.is_changed, true)
+        {
+            self.changed.push_back(channel);
+        }
+    }
+
+    pub(super) fn has_changes(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// Takes up to `limit` changes.
+    pub(super) fn take_changes(&mut self, limit: usize) -> Changes {
+        let mut changes = Changes::default();
+        for _ in 0..limit {
+            let Some(channel) = self.changed.pop_front() else { break };
+            let Some(entry) = self.channels.get_mut(&channel) else { continue };
+            entry.is_changed = false;
+            let is_wanted = !entry.members.is_empty();
+            if is_wanted == entry.is_asked {
+                if entry.is_in_place() {
+                    changes.subscribed.extend(tell(entry));
+                }
+            } else {
+                entry.is_asked = is_wanted;
+                entry.unconfirmed += 1;
+                let list = if is_wanted { &mut changes.subscribe } else { &mut changes.unsubscribe };
+                list.push(channel.clone());
+            }
+            self.tidy(&channel);
+        }
+        changes
+    }
+
+    /// Handles a confirmation. Returns the sinks for which the subscription is in place now.
+    pub(super) fn confirmed(&mut self, channel: &Bytes) -> Vec<Sink> {
+        let Some(entry) = self.channels.get_mut(channel) else { return Vec::new() };
+        entry.unconfirmed = entry.unconfirmed.saturating_sub(1);
+        let told = if entry.is_in_place() { tell(entry) } else { Vec::new() };
+        self.tidy(channel);
+        told
+    }
+
+    /// Handles a refusal of `SUBSCRIBE`. Returns the sinks that wait for it.
+    pub(super) fn refused(&mut self, channel: &Bytes) -> Vec<Sink> {
+        let Some(entry) = self.channels.get_mut(channel) else { return Vec::new() };
+        entry.unconfirmed = entry.unconfirmed.saturating_sub(1);
+        let mut sinks = Vec::new();
+        if entry.is_asked && entry.unconfirmed == 0 {
+            entry.is_asked = false;
+            sinks.extend(entry.members.iter().map(|member| member.sink.clone()));
+        }
+        self.tidy(channel);
+        sinks
+    }
+
+    /// Returns the sinks for a message.
+    pub(super) fn sinks(&self, channel: &Bytes) -> Option<Arc<Vec<Member>>> {
+        self.channels.get(channel).filter(|entry| entry.is_in_place()).map(|entry| entry.members.clone())
+    }
+
+    /// Forgets what the server knows. Returns the sinks of the channels that were in place.
+    pub(super) fn lose(&mut self) -> Vec<Sink> {
+        self.changed.clear();
+        self.channels.retain(|_, entry| !entry.members.is_empty());
+        let mut sinks = Vec::new();
+        for (channel, entry) in &mut self.channels {
+            (entry.is_asked, entry.unconfirmed, entry.is_changed) = (false, 0, true);
+            for member in Arc::make_mut(&mut entry.members) {
+                if std::mem::take(&mut member.is_told) {
+                    sinks.push(member.sink.clone());
+                }
+            }
+            self.changed.push_back(channel.clone());
+        }
+        sinks
+    }
+
+    /// Removes everything, and returns all sinks.
+    pub(super) fn clear(&mut self) -> Vec<Sink> {
+        let channels = std::mem::take(self).channels;
+        let members = channels.into_values().flat_map(|entry| (*entry.members).clone());
+        members.map(|member| member.sink).collect()
+    }
+
+    fn tidy(&mut self, channel: &Bytes) {
+        if self.channels.get(channel).is_some_and(ChannelEntry::is_unused) {
+            self.channels.remove(channel);
+        }
+    }
+}
+
+impl Member {
+    pub(super) fn gets_messages(&self) -> bool {
+        self.is_told
+    }
+}
+
+/// Marks the members of a channel that is in place. Returns the sinks of those that were not told.
+fn tell(entry: &mut ChannelEntry) -> Vec<Sink> {
+    if entry.members.iter().all(|member| member.is_told) {
+        return Vec::new();
+    }
+    let members = Arc::make_mut(&mut entry.members).iter_mut();
+    let untold = members.filter_map(|member| {
+        let was_told = std::mem::replace(&mut member.is_told, true);
+        (!was_told).then(|| member.sink.clone())
+    });
+    untold.collect()
+}
+
+#[cfg(test)]
+#[path = "registry_tests.rs"]
+mod tests;
