@@ -136,8 +136,8 @@ mod tests {
         let reply = |text: &'static str| ErrorReply::of(&RespValue::Error(text.into())).unwrap();
         let timed_out = || Error::timed_out("a Redis command", Duration::from_secs(1));
         for (error, is_transient, may_be_executed) in [
-            (RedisError::from_reply(reply("WRONGTYPE no")), false, false),
-            (RedisError::from_reply(reply("READONLY no")), true, false),
+            (RedisError::from_reply(reply("WRONGTYPE refusal")), false, false),
+            (RedisError::from_reply(reply("READONLY refusal")), true, false),
             (RedisError::NotSent(timed_out()), true, false),
             (RedisError::NotSent(unsendable("it blocks")), false, false),
             (RedisError::MayBeExecuted(Error::Closed), true, true),
@@ -146,7 +146,7 @@ mod tests {
             let wrapped = Error::from(error);
             let found = RedisError::of(&wrapped).unwrap();
             assert_eq!((found.is_transient(), found.may_be_executed()), (is_transient, may_be_executed));
-            assert_eq!(found.reply().is_some(), found.to_string().contains("no"), "{found}");
+            assert_eq!(found.reply().is_some(), found.to_string().contains("refusal"), "{found}");
         }
         assert!(RedisError::of(&Error::Closed).is_none());
     }

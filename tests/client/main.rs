@@ -7,5 +7,7 @@ mod bootstrap;
 mod connect_on;
 mod pool;
 mod reconnect;
+#[cfg(all(unix, feature = "redis", feature = "simulation"))]
+mod redis;
 #[cfg(feature = "websocket")]
 mod websocket;

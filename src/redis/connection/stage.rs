@@ -35,7 +35,8 @@ pub(super) struct ConnectionLife {
     pub(super) times: ConnectionTimes,
     /// Called with the facts about the server, when a connection is ready.
     pub(super) on_ready: Box<dyn Fn(&ServerInfo) + Send + Sync>,
-    /// The end of the last connection, until it is reported.
+    /// How the connection has ended, or would end now. The end is reported before the stage is
+    /// called for the last time, so it is recorded here as soon as it is known.
     pub(super) end: Locked<Option<ConnectionEnd>>,
 }
 
@@ -86,9 +87,18 @@ impl ConnectionStage {
         matches!(self.phase, Phase::Ready(_) | Phase::Ending { was_ready: true })
     }
 
-    /// Closes the channel. The first reason counts.
+    /// Records why the channel ends. The first reason counts.
+    fn record(&mut self, cause: Error) {
+        if self.error.is_none() {
+            self.error = Some(cause.clone());
+            let was_ready = self.is_ready();
+            self.life.end.change(|end| ((), end.replace(ConnectionEnd { was_ready, cause })));
+        }
+    }
+
+    /// Closes the channel.
     fn fail(&mut self, ctx: &mut Ctx<'_>, cause: Error) {
-        self.error.get_or_insert(cause);
+        self.record(cause);
         self.phase = Phase::Ending { was_ready: self.is_ready() };
         ctx.close_now();
     }
@@ -99,7 +109,7 @@ impl ConnectionStage {
             return self.fail(ctx, cause);
         }
         if let Some(cause) = self.life.duty.finished() {
-            self.error.get_or_insert(cause);
+            self.record(cause);
             ctx.close();
         }
     }
@@ -107,6 +117,8 @@ impl ConnectionStage {
     fn ready(&mut self, ctx: &mut Ctx<'_>, server: ServerInfo) {
         let ConnectionTimes { heartbeat_interval, heartbeat_timeout, .. } = self.life.times;
         self.phase = Phase::Ready(HeartbeatClock::new(nanos(heartbeat_interval), nanos(heartbeat_timeout)));
+        let end = ConnectionEnd { was_ready: true, cause: Error::Closed };
+        self.life.end.change(|last| ((), last.replace(end)));
         (self.life.on_ready)(&server);
         let duty = self.life.duty.clone();
         duty.opened(Link { wake: Arc::new(ctx.waker()), server });
@@ -172,6 +184,7 @@ impl Stage for ConnectionStage {
     type WriteOut = RespValue;
 
     fn active(&mut self, ctx: &mut Ctx<'_>) -> Result {
+        self.life.end.change(|end| ((), end.take()));
         if let Phase::LoggingIn { deadline, .. } = &mut self.phase {
             *deadline = nanos(ctx.now()).saturating_add(nanos(self.life.times.handshake_timeout));
         }
@@ -229,12 +242,9 @@ impl Stage for ConnectionStage {
     }
 
     fn inactive(&mut self, _: &mut Ctx<'_>) -> Result {
-        let cause = self.error.take().unwrap_or(Error::Closed);
-        let was_ready = self.is_ready();
-        if was_ready {
-            self.life.duty.lost(&cause);
+        if self.is_ready() {
+            self.life.duty.lost(&self.error.take().unwrap_or(Error::Closed));
         }
-        self.life.end.change(|end| ((), end.replace(ConnectionEnd { was_ready, cause })));
         Ok(())
     }
 }

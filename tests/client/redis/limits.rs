@@ -1,0 +1,171 @@
+//! The limits of a client: each with a test.
+
+use super::{
+    outcome,
+    servers::{TestServer, group, redis},
+};
+use crate::support::{
+    nobody::Nobody,
+    wait::{done, ms, receive},
+};
+use netwheel::{
+    Error, EventLoopGroup,
+    codec::RespLimits,
+    error::Resource,
+    reconnect::Backoff,
+    redis::{RedisClient, RedisCommand, RedisEvent, RedisSettings},
+};
+use std::{sync::mpsc::channel, time::Duration};
+
+/// Returns a client of a server that refuses connections.
+fn unconnected(group: &EventLoopGroup, settings: RedisSettings) -> (RedisClient, Nobody) {
+    let nobody = Nobody::new();
+    let url = format!("redis://{}", nobody.address);
+    (RedisClient::builder(group, url).settings(settings).connect().unwrap(), nobody)
+}
+
+fn refusal(redis: &RedisClient, command: impl Into<RedisCommand>) -> (Resource, usize, RedisCommand) {
+    let (command, error) = redis.try_call(command).unwrap_err().into_parts();
+    match error {
+        Error::Full { resource, limit, .. } => (resource, limit, command),
+        error => panic!("{error}"),
+    }
+}
+
+#[test]
+fn commands_beyond_the_limit_are_handed_back() {
+    let group = group();
+    let (redis, _nobody) = unconnected(&group, RedisSettings::new().max_pending(3));
+    let waiting: Vec<_> = (0..3).map(|_| redis.call(["PING"])).collect();
+    let (resource, limit, command) = refusal(&redis, ["GET", "k"]);
+    assert_eq!((resource, limit), (Resource::RedisCommands, 3));
+    assert_eq!(format!("{command:?}"), "RedisCommand { name: \"GET\", weight: 132, .. }");
+    assert_eq!(outcome(done(redis.call(command))), "not sent: Full");
+    assert_eq!(redis.stats().pending, 3);
+    redis.close();
+    for call in waiting {
+        assert_eq!(outcome(done(call)), "closed", "there is no connection");
+    }
+    done(redis.closed()).unwrap();
+}
+
+#[test]
+fn bytes_beyond_the_limit_are_handed_back() {
+    let group = group();
+    let (redis, _nobody) = unconnected(&group, RedisSettings::new().max_pending_bytes(10_000));
+    let set = |bytes: usize| RedisCommand::new("SET").arg("k").arg("x".repeat(bytes));
+    let _first = redis.call(set(8000));
+    let (resource, limit, command) = refusal(&redis, set(2000));
+    assert_eq!((resource, limit), (Resource::RedisCommandBytes, 10_000));
+    let (resource, ..) = refusal(&redis, RedisCommand::built_with(|_| ["PING"].into()).weight(5000));
+    assert_eq!(resource, Resource::RedisCommandBytes);
+    let _small = redis.try_call(set(10)).expect("there is room for it");
+    drop(command);
+    assert!((8000..10_000).contains(&redis.stats().pending_bytes));
+}
+
+#[test]
+fn a_command_that_waits_for_a_connection_fails_at_its_deadline_as_not_sent() {
+    let group = group();
+    let (redis, _nobody) = unconnected(&group, RedisSettings::new().command_timeout(ms(50)));
+    let short = redis.call(["PING"]);
+    let shorter = redis.call(RedisCommand::new("PING").timeout(ms(1)));
+    let none = redis.call(RedisCommand::new("PING").timeout(Duration::ZERO));
+    assert_eq!(outcome(done(none)), "not sent: TimedOut");
+    for call in [shorter, short] {
+        let said = outcome(done(call));
+        // The reason is known once an attempt has failed.
+        assert!(["not sent: Io", "not sent: TimedOut"].contains(&said.as_str()), "{said}");
+    }
+    assert_eq!(redis.stats().pending, 0);
+}
+
+#[test]
+fn a_client_that_gives_up_fails_its_commands() {
+    let group = group();
+    let nobody = Nobody::new();
+    let (told, attempts) = channel();
+    let redis = RedisClient::builder(&group, format!("redis://{}", nobody.address))
+        .backoff(Backoff::new().initial(ms(1)).max_delay(ms(1)).max_attempts(2))
+        .on_event(move |event| match event {
+            RedisEvent::Failed { next, .. } => told.send(next.is_some()).unwrap(),
+            event => panic!("{event:?}"),
+        })
+        .connect()
+        .unwrap();
+    let waiting = redis.call(RedisCommand::new("PING").timeout(Duration::MAX));
+    assert!(done(redis.closed()).is_err());
+    assert_eq!(outcome(done(waiting)), "not sent: Io");
+    assert_eq!((receive(&attempts), receive(&attempts)), (true, false));
+    assert_eq!(outcome(done(redis.call(["PING"]))), "closed");
+}
+
+#[test]
+fn a_reply_beyond_the_limits_ends_its_connection() {
+    let server = TestServer::simulated(&redis());
+    let redis = RedisClient::builder(&server.group, &server.url)
+        .resp_limits(RespLimits::new().max_bulk_len(8192))
+        .connect()
+        .unwrap();
+    let append = || redis.call(RedisCommand::new("APPEND").arg("k").arg("x".repeat(5000)));
+    assert_eq!(outcome(done(append())), "5000");
+    assert_eq!(outcome(done(append())), "10000");
+    assert_eq!(outcome(done(redis.call(["GET", "k"]))), "may be executed: Peer");
+    assert_eq!(outcome(done(redis.call(["PING"]))), "PONG", "a new connection");
+    assert_eq!(redis.stats().connects, 2);
+    let long = redis.call(RedisCommand::new("SET").arg("k").arg("x".repeat(8193)));
+    assert_eq!(outcome(done(long)), "not sent: Encode");
+    assert_eq!(redis.stats().connects, 2);
+}
+
+#[test]
+fn subscriptions_beyond_the_limit_are_refused() {
+    let server = TestServer::simulated(&redis());
+    let redis = RedisClient::builder(&server.group, &server.url)
+        .settings(RedisSettings::new().max_subscriptions(2))
+        .connect()
+        .unwrap();
+    let first = redis.subscribe("a", |_| ()).unwrap();
+    let _second = redis.subscribe("a", |_| ()).unwrap();
+    let refused = redis.subscribe("b", |_| ()).unwrap_err();
+    assert!(matches!(refused, Error::Full { resource: Resource::RedisSubscriptions, limit: 2, .. }));
+    first.close();
+    let _third = redis.subscribe("b", |_| ()).unwrap();
+}
+
+#[test]
+fn invalid_settings_are_refused_without_the_password() {
+    let group = group();
+    let builder = |url: &str| RedisClient::builder(&group, url);
+    for builder in [
+        builder("http://:secret@localhost"),
+        builder("redis://localhost").settings(RedisSettings::new().connections(0)),
+        builder("redis://localhost").resp_limits(RespLimits::new().max_depth(0)),
+        builder("redis://localhost").backoff(Backoff::new().initial(Duration::ZERO)),
+        builder("redis://localhost").client_name("two words"),
+        builder("redis://localhost").client_name(""),
+    ] {
+        assert!(!format!("{builder:?}").contains("secret"));
+        let error = builder.connect().unwrap_err();
+        assert!(matches!(error, Error::Setting(_)), "{error}");
+        assert!(!error.to_string().contains("secret"), "{error}");
+    }
+}
+
+#[test]
+fn a_server_that_does_not_answer_the_login_is_left() {
+    let group = group();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (told, failed) = channel();
+    let redis = RedisClient::builder(&group, format!("redis://{}", silent.local_addr().unwrap()))
+        .settings(RedisSettings::new().handshake_timeout(ms(20)))
+        .on_event(move |event| {
+            if let RedisEvent::Failed { cause, .. } = event {
+                let _ = told.send(cause.clone());
+            }
+        })
+        .connect()
+        .unwrap();
+    assert!(matches!(receive(&failed), Error::TimedOut { operation: "the login to Redis", .. }));
+    drop(redis);
+}
