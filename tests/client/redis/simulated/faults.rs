@@ -21,8 +21,12 @@ fn counted(seed: u64, server: &RedisServer) -> (Vec<String>, i64) {
             .heartbeat_interval(2 * SECOND)
             .heartbeat_timeout(2 * SECOND)
             .command_timeout(3 * SECOND);
-        let Ok(redis) = builder().and_then(|builder| builder.settings(settings).connect()) else {
-            return Ok(());
+        // A loop cannot start while the machine has no descriptors.
+        let redis = loop {
+            match builder().and_then(|builder| builder.settings(settings.clone()).connect()) {
+                Ok(redis) => break redis,
+                Err(_) => sleep(SECOND),
+            }
         };
         for _ in 0..20 {
             let calls: Vec<_> = (0..10).map(|_| redis.call(["INCR", "n"])).collect();
