@@ -30,6 +30,7 @@ chapters! {
     datagrams: "datagrams.md",
     event_sources: "event-sources.md",
     resp: "resp.md",
+    redis: "redis.md",
     durable_timers: "durable-timers.md",
     backpressure: "backpressure.md",
     storms: "storms.md",

@@ -74,8 +74,8 @@ impl RedisError {
         }
     }
 
-    /// Returns whether the server may have executed the command, so that repeating it may execute it
-    /// twice.
+    /// Returns whether the server may have executed the command, so that repeating it may execute
+    /// it twice.
     pub fn may_be_executed(&self) -> bool {
         matches!(self, RedisError::MayBeExecuted(_))
     }

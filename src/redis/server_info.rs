@@ -73,8 +73,8 @@ impl ServerInfo {
         self.0.role
     }
 
-    /// Returns the setting `maxmemory-policy`. Unless it is `noeviction`, the server may delete keys
-    /// when its memory is full.
+    /// Returns the setting `maxmemory-policy`. Unless it is `noeviction`, the server may delete
+    /// keys when its memory is full.
     pub fn maxmemory_policy(&self) -> Option<&str> {
         self.field("maxmemory_policy")
     }

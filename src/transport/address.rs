@@ -43,6 +43,15 @@ pub enum Address {
 }
 
 impl Address {
+    /// Returns the address of the Unix socket at this path.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] if the path is invalid.
+    #[cfg(all(unix, feature = "redis"))]
+    pub(crate) fn unix(path: &str) -> Result<Self> {
+        UnixAddress::path(path).map(Address::Unix)
+    }
+
     /// Returns the IP address and port, if this is a TCP address.
     pub fn as_tcp(&self) -> Option<SocketAddr> {
         match self {

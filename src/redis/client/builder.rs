@@ -45,8 +45,24 @@ pub struct RedisClientBuilder {
     tls: Option<TlsClient>,
 }
 
+impl RedisClient {
+    /// Returns a builder for a client of this server.
+    ///
+    /// ```text
+    /// redis://[user[:password]@]host[:port][/database]
+    /// rediss://[user[:password]@]host[:port][/database]     TLS, feature `tls`
+    /// unix://[user[:password]@]/path[?db=database]          a Unix socket
+    /// ```
+    ///
+    /// The default port is 6379. Special characters in names, passwords and paths are written as
+    /// `%40`.
+    pub fn builder(group: &EventLoopGroup, url: impl Into<String>) -> RedisClientBuilder {
+        RedisClientBuilder::new(group, url.into())
+    }
+}
+
 impl RedisClientBuilder {
-    pub(super) fn new(group: &EventLoopGroup, url: String) -> Self {
+    fn new(group: &EventLoopGroup, url: String) -> Self {
         RedisClientBuilder {
             group: group.clone(),
             url,

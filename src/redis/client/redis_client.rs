@@ -3,12 +3,11 @@
 //! Invariant: the last handle closes the client. Lanes do not refer to the handle, so a connection
 //! does not keep its client open. Any thread may call everything here.
 
-use super::{builder::RedisClientBuilder, stats::RedisStats};
+use super::stats::RedisStats;
 use crate::{
     bootstrap::ReconnectingChannel,
     codec::RespValue,
     error::{Error, Result, SendError},
-    group::EventLoopGroup,
     redis::{
         command::RedisCommand,
         connection::LaneConnector,
@@ -30,7 +29,8 @@ use std::{
     },
 };
 
-/// A client of a Redis server. A clone is a handle to the same client. See the [module](super::super).
+/// A client of a Redis server. A clone is a handle to the same client. See the
+/// [module](super::super).
 ///
 /// Dropping the last handle closes the client, as [`close`](RedisClient::close) does.
 ///
@@ -76,20 +76,6 @@ struct Subscriptions {
 }
 
 impl RedisClient {
-    /// Returns a builder for a client of this server.
-    ///
-    /// ```text
-    /// redis://[user[:password]@]host[:port][/database]
-    /// rediss://[user[:password]@]host[:port][/database]     TLS, feature `tls`
-    /// unix://[user[:password]@]/path[?db=database]          a Unix socket
-    /// ```
-    ///
-    /// The default port is 6379. Special characters in names, passwords and paths are written as
-    /// `%40`.
-    pub fn builder(group: &EventLoopGroup, url: impl Into<String>) -> RedisClientBuilder {
-        RedisClientBuilder::new(group, url.into())
-    }
-
     pub(super) fn start(connector: LaneConnector) -> Result<Self> {
         let mut lanes = Vec::new();
         for number in 0..connector.settings.connections {
@@ -219,7 +205,7 @@ impl RedisClient {
         channel: impl Into<Bytes>,
         sink: impl Fn(SubscriptionEvent) + Send + Sync + 'static,
     ) -> Result<RedisSubscription> {
-        self.subscriptions()?.join(channel.into(), Arc::new(sink))
+        RedisSubscription::new(self.subscriptions()?, channel.into(), Arc::new(sink))
     }
 
     /// Returns the lane for subscriptions, which it makes the first time.
@@ -283,8 +269,8 @@ impl RedisClient {
         })
     }
 
-    /// Closes the client. Further commands and subscriptions are refused. The connections close when
-    /// all accepted commands have their replies, and at the latest after
+    /// Closes the client. Further commands and subscriptions are refused. The connections close
+    /// when all accepted commands have their replies, and at the latest after
     /// [`close_timeout`](super::super::RedisSettings::close_timeout). Commands that wait for a
     /// connection fail at once. Sinks get [`SubscriptionEvent::Ended`].
     pub fn close(&self) {

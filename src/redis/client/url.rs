@@ -64,7 +64,7 @@ impl RedisUrl {
             },
         };
         let database = if query.is_empty() { 0 } else { number(query.strip_prefix("db=")?)? };
-        let address = crate::transport::UnixAddress::path(decode(path)?.as_ref()).ok()?;
+        let address = crate::transport::Address::unix(&decode(path)?).ok()?;
         Some(RedisUrl {
             target: RedisTarget::Unix(address),
             login: Login { user, database, client_name: None },
@@ -157,7 +157,7 @@ mod tests {
                 format!("{host} {port}{}", if is_tls { " tls" } else { "" })
             }
             #[cfg(unix)]
-            RedisTarget::Unix(address) => format!("{}", address.as_path().unwrap().display()),
+            RedisTarget::Unix(address) => address.to_string(),
         };
         (target, login.user, login.database)
     }

@@ -4,7 +4,7 @@ mod redis_command;
 mod script;
 mod shared_use;
 
+pub(super) use redis_command::CommandRequest;
 pub use redis_command::RedisCommand;
-pub(super) use redis_command::Request;
 pub use script::RedisScript;
 pub(super) use script::ScriptCall;

@@ -50,7 +50,7 @@ enum Content {
 
 /// What is sent for a command.
 #[derive(Debug)]
-pub(in crate::redis) enum Request {
+pub(in crate::redis) enum CommandRequest {
     Plain(Vec<Bytes>),
     Script(Box<ScriptCall>),
     /// The commands between `MULTI` and `EXEC`.
@@ -197,19 +197,19 @@ impl RedisCommand {
     /// # Errors
     /// [`Error::Encode`] if the command cannot be sent, or [`Error::Panicked`] if its function
     /// panics.
-    pub(in crate::redis) fn into_request(self, server: &ServerInfo) -> Result<Request> {
+    pub(in crate::redis) fn into_request(self, server: &ServerInfo) -> Result<CommandRequest> {
         let mut content = self.content;
         let mut builds = 0;
         loop {
             match content {
                 Content::Arguments(arguments) => {
                     shared_use::check(&arguments)?;
-                    return Ok(Request::Plain(arguments));
+                    return Ok(CommandRequest::Plain(arguments));
                 }
-                Content::Script(call) => return Ok(Request::Script(call)),
+                Content::Script(call) => return Ok(CommandRequest::Script(call)),
                 Content::Transaction(commands) => {
                     let requests = commands.into_iter().map(|command| command.into_queued(server));
-                    return Ok(Request::Transaction(requests.collect::<Result<_>>()?));
+                    return Ok(CommandRequest::Transaction(requests.collect::<Result<_>>()?));
                 }
                 Content::Built(build) => {
                     builds += 1;
@@ -229,10 +229,10 @@ impl RedisCommand {
     /// Returns the arguments of a command of a transaction.
     fn into_queued(self, server: &ServerInfo) -> Result<Vec<Bytes>> {
         match self.into_request(server)? {
-            Request::Plain(arguments) => Ok(arguments),
+            CommandRequest::Plain(arguments) => Ok(arguments),
             // The fallback of a digest would come behind the transaction.
-            Request::Script(call) => Ok(call.by_source()),
-            Request::Transaction(_) => Err(unsendable("a transaction inside another one")),
+            CommandRequest::Script(call) => Ok(call.by_source()),
+            CommandRequest::Transaction(_) => Err(unsendable("a transaction inside another one")),
         }
     }
 }
@@ -297,7 +297,7 @@ mod tests {
 
     fn plain(command: RedisCommand) -> Vec<Bytes> {
         match command.into_request(&server()) {
-            Ok(Request::Plain(arguments)) => arguments,
+            Ok(CommandRequest::Plain(arguments)) => arguments,
             other => panic!("{other:?}"),
         }
     }
@@ -345,7 +345,9 @@ mod tests {
         let commands = vec![["GET", "k"].into(), script.command(["k"], ["a"])];
         let transaction = RedisCommand::transaction(commands);
         assert!(transaction.check().is_ok());
-        let Ok(Request::Transaction(requests)) = transaction.into_request(&server()) else { panic!("one") };
+        let Ok(CommandRequest::Transaction(requests)) = transaction.into_request(&server()) else {
+            panic!("one")
+        };
         assert_eq!(requests[1][..2], ["EVAL", "return 1"].map(Bytes::from));
         let nested = RedisCommand::transaction([RedisCommand::transaction([["GET", "k"]])]);
         assert!(nested.check().is_err());

@@ -20,7 +20,7 @@ use crate::{
         settings::RedisSettings,
     },
     sync::Locked,
-    transport::TcpOptions,
+    transport::{Address, TcpOptions},
 };
 use log::Level;
 use std::{convert::Infallible, ops::ControlFlow, sync::Arc};
@@ -34,7 +34,7 @@ pub(in crate::redis) enum RedisTarget {
         is_tls: bool,
     },
     #[cfg(unix)]
-    Unix(crate::transport::UnixAddress),
+    Unix(Address),
 }
 
 /// Makes connections with the settings of a client.

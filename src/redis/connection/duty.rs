@@ -8,12 +8,12 @@ use crate::{
 use std::sync::Arc;
 
 /// Makes the loop of a connection call [`Duty::send`] soon. For any thread.
-pub(in crate::redis) type Wake = Arc<dyn Fn() + Send + Sync>;
+pub(in crate::redis) type LinkWake = Arc<dyn Fn() + Send + Sync>;
 
 /// A connection that is ready.
 #[derive(Clone)]
 pub(in crate::redis) struct Link {
-    pub(in crate::redis) wake: Wake,
+    pub(in crate::redis) wake: LinkWake,
     pub(in crate::redis) server: ServerInfo,
 }
 

@@ -11,5 +11,5 @@ mod heartbeat;
 mod stage;
 
 pub(super) use connector::{LaneConnector, RedisTarget};
-pub(super) use duty::{Duty, Link, LinkOutput, Wake};
+pub(super) use duty::{Duty, Link, LinkOutput, LinkWake};
 pub(super) use handshake::Login;

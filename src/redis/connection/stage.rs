@@ -8,7 +8,7 @@
 use super::{
     duty::{Duty, Link, LinkOutput},
     handshake::{Login, LoginHandshake},
-    heartbeat::{Beat, HeartbeatClock},
+    heartbeat::{HeartbeatClock, HeartbeatStep},
 };
 use crate::{
     clock::nanos,
@@ -144,15 +144,15 @@ impl ConnectionStage {
             }
             Phase::LoggingIn { deadline, .. } => *deadline,
             Phase::Ready(heartbeat) => match heartbeat.beat(now, nanos(ctx.last_read())) {
-                Beat::WaitUntil(time) => time,
-                Beat::PingAndWaitUntil(time) => {
+                HeartbeatStep::WaitUntil(time) => time,
+                HeartbeatStep::PingAndWaitUntil(time) => {
                     // With a full output, silence has the same meaning.
                     if LinkOutput::write(ctx, vec!["PING".into()]).is_ok() {
                         self.life.duty.heartbeat();
                     }
                     time
                 }
-                Beat::Dead => {
+                HeartbeatStep::Dead => {
                     let limit = self.life.times.heartbeat_timeout;
                     return self.fail(ctx, Error::timed_out("the heartbeat of Redis", limit));
                 }

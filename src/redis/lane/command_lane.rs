@@ -6,7 +6,7 @@
 //! program runs, or while mail is sent. Any thread may call; the functions of `Duty` run on the
 //! loop.
 
-use super::queue::{Answer, Caller, CommandQueue, Given, SentKind, SentRequest, WaitingCommand};
+use super::queue::{Caller, Given, LaneQueue, Paired, SentKind, SentRequest, WaitingCommand};
 use crate::{
     bootstrap::ReconnectingChannel,
     clock::nanos,
@@ -14,8 +14,8 @@ use crate::{
     error::{Error, PeerError, Resource, Result, SendError},
     event_loop::EventLoop,
     redis::{
-        command::{RedisCommand, Request, ScriptCall},
-        connection::{Duty, Link, LinkOutput, Wake},
+        command::{CommandRequest, RedisCommand, ScriptCall},
+        connection::{Duty, Link, LinkOutput, LinkWake},
         error::RedisError,
         error_reply::ErrorReply,
         server_info::ServerInfo,
@@ -43,7 +43,7 @@ pub(in crate::redis) struct CommandLane {
 }
 
 struct LaneState {
-    queue: CommandQueue,
+    queue: LaneQueue,
     life: LaneLife,
     link: LaneLink,
     channel: Option<ReconnectingChannel<Infallible>>,
@@ -90,7 +90,7 @@ pub(in crate::redis) struct LaneCounts {
 impl CommandLane {
     pub(in crate::redis) fn new(settings: RedisSettings) -> Arc<Self> {
         let state = LaneState {
-            queue: CommandQueue::default(),
+            queue: LaneQueue::default(),
             life: LaneLife::Open,
             link: LaneLink::Down(None),
             channel: None,
@@ -333,12 +333,12 @@ impl CommandLane {
             Err(error) => return skip(Some(error), caller),
         };
         let (first, rest, kind) = match request {
-            Request::Plain(arguments) => (arguments, Vec::new(), SentKind::Command),
-            Request::Script(call) => {
+            CommandRequest::Plain(arguments) => (arguments, Vec::new(), SentKind::Command),
+            CommandRequest::Script(call) => {
                 let (arguments, kind) = self.script_request(call);
                 (arguments, Vec::new(), kind)
             }
-            Request::Transaction(commands) => {
+            CommandRequest::Transaction(commands) => {
                 let kind = SentKind::Transaction { left: commands.len() + 2, refused: None };
                 (vec!["MULTI".into()], [commands, vec![vec!["EXEC".into()]]].concat(), kind)
             }
@@ -418,7 +418,7 @@ impl CommandLane {
 
 impl LaneState {
     /// Returns what wakes the loop, unless that has been done.
-    fn wake(&mut self) -> Option<Wake> {
+    fn wake(&mut self) -> Option<LinkWake> {
         let LaneLink::Up(up) = &mut self.link else { return None };
         if up.is_woken || up.draining.is_some() {
             return None;
@@ -476,16 +476,16 @@ impl Duty for CommandLane {
 
     fn reply(&self, reply: RespValue, output: &mut dyn LinkOutput) -> Result {
         match self.state.change(|state| (state.queue.reply(reply), ())) {
-            Answer::Nothing => Ok(()),
-            Answer::Done(caller, reply) => {
+            Paired::Nothing => Ok(()),
+            Paired::Done(caller, reply) => {
                 self.complete(caller, reply);
                 Ok(())
             }
-            Answer::UnknownScript(call, request) => {
+            Paired::UnknownScript(call, request) => {
                 self.send_again(&call, request, output);
                 Ok(())
             }
-            Answer::Unexpected => Err(PeerError::Malformed("a reply without a command".into()).into()),
+            Paired::Unexpected => Err(PeerError::Malformed("a reply without a command".into()).into()),
         }
     }
 

@@ -1,8 +1,8 @@
-//! `CommandQueue`: the commands that wait to be sent, and those that wait for a reply.
+//! `LaneQueue`: the commands that wait to be sent, and those that wait for a reply.
 //!
 //! Invariants: replies belong to sent commands in order. A sent command keeps its place until its
-//! reply has arrived or the connection has ended, also if its caller has given up. The count and the
-//! bytes are those of all commands in the queue, and never more than the limits. Pure.
+//! reply has arrived or the connection has ended, also if its caller has given up. The count and
+//! the bytes are those of all commands in the queue, and never more than the limits. Pure.
 
 use crate::{
     codec::RespValue,
@@ -68,7 +68,7 @@ pub(super) enum SentKind {
 }
 
 /// What follows from a reply.
-pub(super) enum Answer {
+pub(super) enum Paired {
     /// More replies follow, or nothing is to be done.
     Nothing,
     /// The command has this reply.
@@ -79,8 +79,8 @@ pub(super) enum Answer {
     Unexpected,
 }
 
-/// Commands whose deadlines have passed, or whose connection has ended. Those that were not sent may
-/// hold a function of the program, so they are dropped without the lock.
+/// Commands whose deadlines have passed, or whose connection has ended. Those that were not sent
+/// may hold a function of the program, so they are dropped without the lock.
 #[derive(Default)]
 pub(super) struct Given {
     pub(super) not_sent: Vec<WaitingCommand>,
@@ -88,7 +88,7 @@ pub(super) struct Given {
 }
 
 #[derive(Default)]
-pub(super) struct CommandQueue {
+pub(super) struct LaneQueue {
     waiting: VecDeque<WaitingCommand>,
     sent: VecDeque<SentRequest>,
     /// Commands that were taken and are not in `sent` yet.
@@ -97,7 +97,7 @@ pub(super) struct CommandQueue {
     bytes: usize,
 }
 
-impl CommandQueue {
+impl LaneQueue {
     /// Returns the number of commands.
     pub(super) fn len(&self) -> usize {
         self.waiting.len() + self.taken + self.in_flight()
@@ -158,14 +158,14 @@ impl CommandQueue {
     }
 
     /// Gives a reply to the oldest request.
-    pub(super) fn reply(&mut self, reply: RespValue) -> Answer {
-        let Some(oldest) = self.sent.front_mut() else { return Answer::Unexpected };
+    pub(super) fn reply(&mut self, reply: RespValue) -> Paired {
+        let Some(oldest) = self.sent.front_mut() else { return Paired::Unexpected };
         let mut reply = reply;
         match &mut oldest.kind {
             SentKind::Heartbeat => {
                 self.heartbeats -= 1;
                 self.sent.pop_front();
-                return Answer::Nothing;
+                return Paired::Nothing;
             }
             SentKind::Transaction { left, refused } => {
                 *left -= 1;
@@ -173,7 +173,7 @@ impl CommandQueue {
                     if refused.is_none() {
                         *refused = ErrorReply::of(&reply);
                     }
-                    return Answer::Nothing;
+                    return Paired::Nothing;
                 }
                 // The first refusal says more than EXECABORT.
                 if let Some(refused) = refused.take().filter(|_| reply.is_error()) {
@@ -182,13 +182,13 @@ impl CommandQueue {
             }
             SentKind::Command | SentKind::Script(_) => {}
         }
-        let Some(oldest) = self.sent.pop_front() else { return Answer::Unexpected };
+        let Some(oldest) = self.sent.pop_front() else { return Paired::Unexpected };
         self.bytes -= oldest.bytes;
         match oldest {
             SentRequest { kind: SentKind::Script(call), caller, bytes } if is_no_script(&reply) => {
-                Answer::UnknownScript(call, SentRequest { caller, bytes, kind: SentKind::Command })
+                Paired::UnknownScript(call, SentRequest { caller, bytes, kind: SentKind::Command })
             }
-            oldest => Answer::Done(oldest.caller, reply),
+            oldest => Paired::Done(oldest.caller, reply),
         }
     }
 

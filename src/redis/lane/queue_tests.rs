@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    redis::command::{RedisScript, Request},
+    redis::command::{CommandRequest, RedisScript},
     redis::server_info::ServerInfo,
     sync::{Completion, completion},
 };
@@ -11,7 +11,7 @@ fn caller(deadline: u64) -> (Caller, Completion<RespValue>) {
 }
 
 /// Adds a command that is sent at once.
-fn send(queue: &mut CommandQueue, kind: SentKind, deadline: u64) -> Completion<RespValue> {
+fn send(queue: &mut LaneQueue, kind: SentKind, deadline: u64) -> Completion<RespValue> {
     let (caller, completion) = caller(deadline);
     queue.push(WaitingCommand { command: ["GET", "k"].into(), caller });
     let WaitingCommand { command, caller } = queue.take().unwrap();
@@ -19,9 +19,9 @@ fn send(queue: &mut CommandQueue, kind: SentKind, deadline: u64) -> Completion<R
     completion
 }
 
-fn done(queue: &mut CommandQueue, reply: RespValue) -> RespValue {
+fn done(queue: &mut LaneQueue, reply: RespValue) -> RespValue {
     match queue.reply(reply) {
-        Answer::Done(_, reply) => reply,
+        Paired::Done(_, reply) => reply,
         _ => panic!("a reply to a command"),
     }
 }
@@ -32,21 +32,21 @@ fn error(text: &'static str) -> RespValue {
 
 #[test]
 fn replies_belong_to_commands_in_order() {
-    let mut queue = CommandQueue::default();
+    let mut queue = LaneQueue::default();
     let _first = send(&mut queue, SentKind::Command, 10);
     queue.heartbeat();
     let _second = send(&mut queue, SentKind::Command, 20);
     assert_eq!((queue.len(), queue.in_flight()), (2, 2), "a heartbeat is no command");
     assert_eq!(done(&mut queue, RespValue::Integer(1)), RespValue::Integer(1));
-    assert!(matches!(queue.reply(RespValue::Simple("PONG".into())), Answer::Nothing));
+    assert!(matches!(queue.reply(RespValue::Simple("PONG".into())), Paired::Nothing));
     assert_eq!(done(&mut queue, RespValue::Integer(2)), RespValue::Integer(2));
     assert_eq!((queue.len(), queue.bytes()), (0, 0));
-    assert!(matches!(queue.reply(RespValue::Integer(3)), Answer::Unexpected));
+    assert!(matches!(queue.reply(RespValue::Integer(3)), Paired::Unexpected));
 }
 
 #[test]
 fn a_caller_that_has_given_up_keeps_its_place() {
-    let mut queue = CommandQueue::default();
+    let mut queue = LaneQueue::default();
     let _first = send(&mut queue, SentKind::Command, 10);
     let _second = send(&mut queue, SentKind::Command, 20);
     let (waiting, _third) = caller(10);
@@ -56,8 +56,8 @@ fn a_caller_that_has_given_up_keeps_its_place() {
     let (given, next) = queue.expire(10);
     assert_eq!((given.in_flight.len(), given.not_sent.len(), next), (1, 1, 20));
     assert_eq!((queue.len(), queue.in_flight()), (3, 2));
-    assert!(matches!(queue.reply(RespValue::Integer(1)), Answer::Done(None, _)));
-    assert!(matches!(queue.reply(RespValue::Integer(2)), Answer::Done(Some(_), _)));
+    assert!(matches!(queue.reply(RespValue::Integer(1)), Paired::Done(None, _)));
+    assert!(matches!(queue.reply(RespValue::Integer(2)), Paired::Done(Some(_), _)));
     assert_eq!(queue.clear_waiting().len(), 1);
     assert_eq!((queue.len(), queue.bytes()), (0, 0));
     assert_eq!(queue.expire(u64::MAX).1, u64::MAX);
@@ -65,7 +65,7 @@ fn a_caller_that_has_given_up_keeps_its_place() {
 
 #[test]
 fn a_lost_connection_returns_the_callers_in_flight() {
-    let mut queue = CommandQueue::default();
+    let mut queue = LaneQueue::default();
     let _first = send(&mut queue, SentKind::Command, 10);
     queue.heartbeat();
     let (waiting, _second) = caller(10);
@@ -81,7 +81,7 @@ fn a_lost_connection_returns_the_callers_in_flight() {
 
 #[test]
 fn a_transaction_has_the_reply_of_exec_or_the_first_refusal() {
-    let mut queue = CommandQueue::default();
+    let mut queue = LaneQueue::default();
     let transaction = || SentKind::Transaction { left: 4, refused: None };
     for (replies, expected) in [
         (vec!["OK", "QUEUED", "QUEUED"], RespValue::Array(Vec::new())),
@@ -94,7 +94,7 @@ fn a_transaction_has_the_reply_of_exec_or_the_first_refusal() {
                 Some(text) => RespValue::Error(text.into()),
                 None => RespValue::Simple(reply.into()),
             };
-            assert!(matches!(queue.reply(reply), Answer::Nothing));
+            assert!(matches!(queue.reply(reply), Paired::Nothing));
         }
         let last = if expected.is_error() { error("EXECABORT no") } else { expected.clone() };
         assert_eq!(done(&mut queue, last), expected);
@@ -104,14 +104,14 @@ fn a_transaction_has_the_reply_of_exec_or_the_first_refusal() {
 
 #[test]
 fn a_script_that_the_server_does_not_know_is_sent_again() {
-    let mut queue = CommandQueue::default();
+    let mut queue = LaneQueue::default();
     let command = RedisScript::new("return 1").command(["k"], ["a"]);
     let server = ServerInfo::read(&RespValue::Null, &RespValue::Null);
-    let Ok(Request::Script(call)) = command.into_request(&server) else { panic!("a script") };
+    let Ok(CommandRequest::Script(call)) = command.into_request(&server) else { panic!("a script") };
     let _script = send(&mut queue, SentKind::Script(call), 10);
     let _other = send(&mut queue, SentKind::Command, 10);
     let bytes = queue.bytes();
-    let Answer::UnknownScript(_, request) = queue.reply(error("NOSCRIPT No matching script.")) else {
+    let Paired::UnknownScript(_, request) = queue.reply(error("NOSCRIPT No matching script.")) else {
         panic!("unknown")
     };
     queue.sent_again(request);

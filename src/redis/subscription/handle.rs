@@ -1,6 +1,7 @@
 //! `RedisSubscription`: the handle of a subscription.
 
-use super::subscription_lane::SubscriptionLane;
+use super::{event::Sink, subscription_lane::SubscriptionLane};
+use crate::error::Result;
 use bytes::Bytes;
 use std::{fmt, sync::Arc};
 
@@ -9,12 +10,19 @@ use std::{fmt, sync::Arc};
 /// closed.
 #[must_use = "dropping it ends the subscription"]
 pub struct RedisSubscription {
-    pub(super) lane: Arc<SubscriptionLane>,
-    pub(super) channel: Bytes,
-    pub(super) id: u64,
+    lane: Arc<SubscriptionLane>,
+    channel: Bytes,
+    id: u64,
 }
 
 impl RedisSubscription {
+    /// # Errors
+    /// Those of [`SubscriptionLane::join`].
+    pub(in crate::redis) fn new(lane: Arc<SubscriptionLane>, channel: Bytes, sink: Sink) -> Result<Self> {
+        let id = lane.join(&channel, sink)?;
+        Ok(RedisSubscription { lane, channel, id })
+    }
+
     /// Returns the name of the channel.
     pub fn channel(&self) -> &Bytes {
         &self.channel

@@ -1,8 +1,8 @@
 //! `Registry`: who has subscribed to which channels, and what the server knows of it.
 //!
-//! Invariants: a channel is in place if its last request was `SUBSCRIBE` and all requests for it are
-//! confirmed. A sink gets messages only between `Subscribed` and `Lost`. A channel has at most one
-//! place in the list of changes. Pure.
+//! Invariants: a channel is in place if its last request was `SUBSCRIBE` and all requests for it
+//! are confirmed. A sink gets messages only between `Subscribed` and `Lost`. A channel has at most
+//! one place in the list of changes. Pure.
 
 use super::event::Sink;
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use std::{
 
 /// A sink of a channel.
 #[derive(Clone)]
-pub(super) struct Member {
+pub(super) struct ChannelSink {
     pub(super) id: u64,
     pub(super) sink: Sink,
     /// Whether it was told that the subscription is in place.
@@ -22,7 +22,7 @@ pub(super) struct Member {
 
 #[derive(Default)]
 struct ChannelEntry {
-    members: Arc<Vec<Member>>,
+    members: Arc<Vec<ChannelSink>>,
     /// Whether the last request to the server was `SUBSCRIBE`.
     is_asked: bool,
     /// Requests that the server has not confirmed.
@@ -42,7 +42,7 @@ impl ChannelEntry {
 
 /// What is to be done for the changes.
 #[derive(Default)]
-pub(super) struct Changes {
+pub(super) struct SubscriptionChanges {
     pub(super) subscribe: Vec<Bytes>,
     pub(super) unsubscribe: Vec<Bytes>,
     /// Sinks of channels that are in place already.
@@ -66,7 +66,7 @@ impl Registry {
     pub(super) fn join(&mut self, channel: Bytes, sink: Sink) -> u64 {
         self.last_id += 1;
         self.members += 1;
-        let member = Member { id: self.last_id, sink, is_told: false };
+        let member = ChannelSink { id: self.last_id, sink, is_told: false };
         let entry = self.channels.entry(channel.clone()).or_default();
         Arc::make_mut(&mut entry.members).push(member);
         self.change(channel);
@@ -74,7 +74,7 @@ impl Registry {
     }
 
     /// Removes a sink, and returns it.
-    pub(super) fn leave(&mut self, channel: &Bytes, id: u64) -> Option<Member> {
+    pub(super) fn leave(&mut self, channel: &Bytes, id: u64) -> Option<ChannelSink> {
         let entry = self.channels.get_mut(channel)?;
         let at = entry.members.iter().position(|member| member.id == id)?;
         let member = Arc::make_mut(&mut entry.members).remove(at);
@@ -96,8 +96,8 @@ impl Registry {
     }
 
     /// Takes up to `limit` changes.
-    pub(super) fn take_changes(&mut self, limit: usize) -> Changes {
-        let mut changes = Changes::default();
+    pub(super) fn take_changes(&mut self, limit: usize) -> SubscriptionChanges {
+        let mut changes = SubscriptionChanges::default();
         for _ in 0..limit {
             let Some(channel) = self.changed.pop_front() else { break };
             let Some(entry) = self.channels.get_mut(&channel) else { continue };
@@ -141,7 +141,7 @@ impl Registry {
     }
 
     /// Returns the sinks for a message.
-    pub(super) fn sinks(&self, channel: &Bytes) -> Option<Arc<Vec<Member>>> {
+    pub(super) fn sinks(&self, channel: &Bytes) -> Option<Arc<Vec<ChannelSink>>> {
         self.channels.get(channel).filter(|entry| entry.is_in_place()).map(|entry| entry.members.clone())
     }
 
@@ -176,7 +176,7 @@ impl Registry {
     }
 }
 
-impl Member {
+impl ChannelSink {
     pub(super) fn gets_messages(&self) -> bool {
         self.is_told
     }

@@ -111,8 +111,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// A server that executes the requests in order agrees in the end, and a member that was told is
-    /// subscribed at the server.
+    /// A server that executes the requests in order agrees in the end, and a member that was told
+    /// is subscribed at the server.
     #[test]
     fn a_server_agrees_with_the_registry(steps in proptest::collection::vec(step(), 0..60)) {
         let name = |n: u8| Bytes::from(vec![b'a' + n]);
@@ -152,7 +152,7 @@ proptest! {
             }
             for n in 0..3 {
                 let told = registry.sinks(&name(n)).unwrap_or_default();
-                if told.iter().any(Member::gets_messages) {
+                if told.iter().any(ChannelSink::gets_messages) {
                     prop_assert_eq!(server.get(&name(n)), Some(&true));
                 }
             }

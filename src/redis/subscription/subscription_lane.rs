@@ -6,8 +6,7 @@
 
 use super::{
     event::{Sink, SubscriptionEvent},
-    handle::RedisSubscription,
-    registry::{Changes, Registry},
+    registry::{Registry, SubscriptionChanges},
 };
 use crate::{
     bootstrap::ReconnectingChannel,
@@ -15,7 +14,7 @@ use crate::{
     error::{Error, PeerError, Resource, Result, caught},
     log_throttle::{PANICS, log_throttled, off_loop},
     redis::{
-        connection::{Duty, Link, LinkOutput, Wake},
+        connection::{Duty, Link, LinkOutput, LinkWake},
         error::RedisError,
         error_reply::ErrorReply,
         settings::RedisSettings,
@@ -38,7 +37,7 @@ struct SubscriptionState {
     expected: VecDeque<Expected>,
     /// Channels that are subscribed one by one, because the server has refused them together.
     singles: VecDeque<Bytes>,
-    wake: Option<Wake>,
+    wake: Option<LinkWake>,
     is_woken: bool,
     is_draining: bool,
     is_closed: bool,
@@ -48,7 +47,7 @@ struct SubscriptionState {
 /// What is requested next.
 struct Work {
     single: Option<Bytes>,
-    changes: Changes,
+    changes: SubscriptionChanges,
 }
 
 /// A request that waits for an answer.
@@ -72,12 +71,12 @@ impl SubscriptionLane {
         closed.on_complete(move |_| lane.end());
     }
 
-    /// Adds a sink.
+    /// Adds a sink, and returns its id.
     ///
     /// # Errors
     /// [`RedisError::Closed`] if the client is closed, or [`Error::Full`] if there are too many
     /// subscriptions.
-    pub(in crate::redis) fn join(self: &Arc<Self>, channel: Bytes, sink: Sink) -> Result<RedisSubscription> {
+    pub(super) fn join(&self, channel: &Bytes, sink: Sink) -> Result<u64> {
         let limit = self.settings.max_subscriptions;
         let joined = self.state.change(|state| {
             if state.is_closed {
@@ -92,7 +91,7 @@ impl SubscriptionLane {
         if let Some(wake) = wake {
             wake();
         }
-        Ok(RedisSubscription { lane: self.clone(), channel, id })
+        Ok(id)
     }
 
     pub(super) fn leave(&self, channel: &Bytes, id: u64) {
@@ -125,7 +124,8 @@ impl SubscriptionLane {
         tell_all(sinks, &SubscriptionEvent::Ended);
     }
 
-    /// Takes what is requested next. Without anything, the loop has to be woken for the next change.
+    /// Takes what is requested next. Without anything, the loop has to be woken for the next
+    /// change.
     fn next(&self) -> Option<Work> {
         let batch = self.settings.subscribe_batch;
         self.state.change(|state| {
@@ -136,7 +136,7 @@ impl SubscriptionLane {
             // A change of the same channel must not overtake its earlier request.
             let single = state.singles.pop_front();
             let changes = match single {
-                Some(_) => Changes::default(),
+                Some(_) => SubscriptionChanges::default(),
                 None => state.registry.take_changes(batch),
             };
             (Some(Work { single, changes }), ())
@@ -210,7 +210,7 @@ impl SubscriptionLane {
 
 impl SubscriptionState {
     /// Returns what wakes the loop, unless that has been done.
-    fn wake(&mut self) -> Option<Wake> {
+    fn wake(&mut self) -> Option<LinkWake> {
         let wake = self.wake.as_ref().filter(|_| !self.is_woken && !self.is_draining)?;
         self.is_woken = true;
         Some(wake.clone())

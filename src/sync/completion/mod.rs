@@ -51,6 +51,7 @@ use trampoline::log_panic;
 /// | [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) | closes the connection, established or not |
 /// | [`ChannelPool::acquire`](crate::pool::ChannelPool::acquire) | leaves the queue; returns an acquired channel to the pool |
 /// | a call of an HTTP client, also through a pool | discards its connection |
+/// | a command of a Redis client | skips a command that was not sent; otherwise ignores the reply |
 /// | [`HandlerRef::call`](crate::HandlerRef::call), [`HandlerRef::request`](crate::HandlerRef::request) | skips a closure that has not run; cancels the [`Completer`] |
 /// | a pair of [`Context::completer`](crate::Context::completer) or [`EventLoop::completer`](crate::EventLoop::completer) | cancels the [`Completer`] |
 /// | writes, `closed`, `shutdown`, `terminated`, `stats`, [`EventLoop::call`](crate::EventLoop::call), scheduled tasks, event sources, durable timers | none: the operation continues |
