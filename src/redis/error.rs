@@ -31,8 +31,8 @@ use std::fmt;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum RedisError {
-    /// The server has replied with an error. A single command then had no effect. A script may have
-    /// executed commands before the one that failed.
+    /// The server has replied with an error. A single command then did not have an effect. A script
+    /// may have executed commands before the failed one.
     Reply(ErrorReply),
     /// The server refuses commands for now: `READONLY`, `LOADING`, `MASTERDOWN`, `TRYAGAIN`,
     /// `CLUSTERDOWN`, `BUSY`, `NOREPLICAS` or `MISCONF`.

@@ -1,4 +1,4 @@
-//! `RedisEvent`: what happens to the connections of a client.
+//! `RedisEvent`: the events of a client's connections.
 
 use super::server_info::ServerInfo;
 use crate::error::Error;

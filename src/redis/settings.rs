@@ -11,13 +11,13 @@ settings! {
     ///
     /// A value out of range is reported by [`connect`](super::RedisClientBuilder::connect).
     pub struct RedisSettings {
-        /// Sets the number of connections for commands. Commands on different connections have no
-        /// order, except for those with the same
+        /// Sets the number of connections for commands. Commands on different connections are
+        /// not ordered, except for commands with the same
         /// [`affinity`](super::RedisCommand::affinity).
         connections(count: usize) = 1, "1", range 1..=64 => "1 to 64";
         /// Sets the time from the call of a command to its reply, unless the command has a
-        /// [timeout](super::RedisCommand::timeout) of its own. The deadline is never early, and late
-        /// by at most 10 ms plus the loop's lag.
+        /// [timeout](super::RedisCommand::timeout) of its own. The deadline is never early, and
+        /// late by at most 10 ms plus the loop's lag.
         command_timeout(limit: Duration) = Duration::from_secs(5), "5 s",
             reached "[`NotSent`](super::RedisError::NotSent) or [`MayBeExecuted`](super::RedisError::MayBeExecuted)";
         /// Sets the number of commands of one connection that wait to be sent, or for a reply.
@@ -34,14 +34,14 @@ settings! {
         subscribe_batch(channels: usize) = 128, "128", range 1..=4096 => "1 to 4096";
         /// Sets the time in which a TCP connection must be established, with each address.
         connect_timeout(limit: Duration) = Duration::from_secs(5), "5 s", reached "the next attempt";
-        /// Sets the time in which the server must answer `HELLO` and what follows it, and in which
-        /// the TLS handshake must end.
+        /// Sets the time in which the server must answer the requests of the login. The TLS
+        /// handshake has the same time of its own.
         handshake_timeout(limit: Duration) = Duration::from_secs(5), "5 s", reached "the next attempt";
         /// Sets the time without input after which a `PING` is sent.
         heartbeat_interval(period: Duration) = Duration::from_secs(5), "5 s";
         /// Sets the time in which the server must then send anything. A script that runs for longer
-        /// than the sum of both times ends the connections, unless the server answers `BUSY`
-        /// meanwhile, which Redis does after 5 seconds.
+        /// than the sum of both times ends the connections, unless the server answers `BUSY`.
+        /// Redis does that after 5 seconds.
         heartbeat_timeout(limit: Duration) = Duration::from_secs(5), "5 s",
             reached "the connection is closed, and the client reconnects";
         /// Sets the time that commands in flight have after

@@ -141,12 +141,12 @@ impl RedisClientBuilder {
     }
 
     /// Starts the client: each connection for commands connects, now and whenever it is lost. Does
-    /// not wait for that, and does not look up names on this thread. An unreachable server is no
-    /// error. Commands may be called immediately.
+    /// not wait for that, and does not look up names on this thread. An unreachable server is not
+    /// an error. Commands may be called immediately.
     ///
     /// # Errors
-    /// - [`Error::Setting`] if the URL or another setting is invalid, or if the system has no
-    ///   authorities for `rediss`.
+    /// - [`Error::Setting`] if the URL or another setting is invalid, or if `rediss` needs
+    ///   authorities and the system has none.
     /// - [`Error::Full`] if the queue of a loop is full.
     /// - [`Error::ShutDown`] if the group is shut down.
     pub fn connect(self) -> Result<RedisClient> {

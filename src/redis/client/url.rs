@@ -82,7 +82,7 @@ fn split_user(authority: &str) -> Option<(Option<(String, String)>, &str)> {
     let Some((user, rest)) = authority.rsplit_once('@') else { return Some((None, authority)) };
     let (name, password) = user.split_once(':').unwrap_or((user, ""));
     let name = decode(name)?.into_owned();
-    // As other clients read `redis://:password@host`.
+    // Other clients read `redis://:password@host` in this way.
     let name = if name.is_empty() { "default".to_owned() } else { name };
     Some((Some((name, decode(password)?.into_owned())), rest))
 }

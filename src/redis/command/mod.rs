@@ -1,4 +1,4 @@
-//! Commands: their arguments, and what a shared connection cannot carry.
+//! Commands: their arguments, and a check for shared connections.
 
 mod redis_command;
 mod script;

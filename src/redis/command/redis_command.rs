@@ -48,7 +48,7 @@ enum Content {
     Built(Build),
 }
 
-/// What is sent for a command.
+/// The requests for a command.
 #[derive(Debug)]
 pub(in crate::redis) enum CommandRequest {
     Plain(Vec<Bytes>),
@@ -192,7 +192,7 @@ impl RedisCommand {
         }
     }
 
-    /// Returns what is sent to a server.
+    /// Returns the request for a server.
     ///
     /// # Errors
     /// [`Error::Encode`] if the command cannot be sent, or [`Error::Panicked`] if its function

@@ -6,8 +6,8 @@ use std::{fmt, sync::Arc};
 /// A Lua script. Cheap to clone.
 ///
 /// The first call of a script on a connection sends its source (`EVAL`), and later calls its digest
-/// (`EVALSHA`). If the server has dropped the script meanwhile (`NOSCRIPT`), the call is sent again
-/// with the source. That is safe, because the server has not executed it.
+/// (`EVALSHA`). If the server has dropped the script since then (`NOSCRIPT`), the call is sent
+/// again with the source. That is safe, because the server has not executed it.
 ///
 /// ```no_run
 /// use netwheel::{prelude::*, redis::{RedisClient, RedisScript}};

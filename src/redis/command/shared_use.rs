@@ -1,7 +1,7 @@
-//! Which commands a shared connection can carry.
+//! The check for commands on shared connections.
 //!
 //! A command that changes the state of its connection would affect the commands of other callers,
-//! and one that has no reply, or several, would give them the wrong replies.
+//! and a command without exactly one reply would give them the wrong replies.
 
 use crate::{error::Error, redis::error::unsendable};
 use bytes::Bytes;

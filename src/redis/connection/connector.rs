@@ -25,7 +25,7 @@ use crate::{
 use log::Level;
 use std::{convert::Infallible, ops::ControlFlow, sync::Arc};
 
-/// Where the server is.
+/// The address of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::redis) enum RedisTarget {
     Tcp {

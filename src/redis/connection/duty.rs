@@ -1,4 +1,4 @@
-//! `Duty`: what a connection is for.
+//! `Duty`: the purpose of a connection.
 
 use crate::{
     codec::RespValue,
@@ -30,13 +30,13 @@ pub(in crate::redis) trait LinkOutput {
     fn is_writable(&self) -> bool;
 }
 
-/// What a connection is for. All functions are called on the loop of the connection, one after the
-/// other: `opened` first, and `lost` last.
+/// The purpose of a connection. All functions are called on the loop of the connection, one after
+/// the other: `opened` first, and `lost` last.
 pub(in crate::redis) trait Duty: Send + Sync + 'static {
     /// Called when the server has accepted the client. `send` follows.
     fn opened(&self, link: Link);
 
-    /// Writes what waits, as long as the output is writable.
+    /// Writes waiting requests, as long as the output is writable.
     ///
     /// # Errors
     /// The reason to close the connection.

@@ -11,7 +11,7 @@ use crate::{
 use bytes::Bytes;
 use std::fmt;
 
-/// Who logs in, and to which database.
+/// The user, the database and the name of a login.
 #[derive(Clone, Default)]
 pub(in crate::redis) struct Login {
     /// The user and the password.

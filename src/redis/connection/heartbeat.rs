@@ -13,7 +13,7 @@ pub(super) struct HeartbeatClock {
     sent: Option<u64>,
 }
 
-/// What is to be done.
+/// The next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeartbeatStep {
     /// Looks again at this time.

@@ -1,6 +1,6 @@
 //! Connections: login, heartbeat, and the way to and from a lane.
 //!
-//! A lane implements [`Duty`]: it knows what to send and what replies mean. `ConnectionStage` is
+//! A lane implements [`Duty`]: it provides requests and handles replies. `ConnectionStage` is
 //! the end of a pipeline, and calls the lane on the loop of the connection. `LaneConnector` makes
 //! connections that reconnect.
 

@@ -28,7 +28,7 @@ pub(super) struct ConnectionEnd {
     pub(super) cause: Error,
 }
 
-/// What the connections of a lane share.
+/// The state that the connections of a lane share.
 pub(super) struct ConnectionLife {
     pub(super) duty: Arc<dyn Duty>,
     pub(super) login: Arc<Login>,

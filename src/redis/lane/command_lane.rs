@@ -129,7 +129,7 @@ impl CommandLane {
         }
         let limit = command.limit().unwrap_or(self.settings.command_timeout);
         let deadline = self.now().saturating_add(nanos(limit));
-        // An unwanted reply needs no undo.
+        // The undo of an unwanted reply is a no-op.
         let (completer, completion) = cancellable(self.loop_id(), |_| ());
         let caller = Caller { completer, deadline, limit };
         if limit.is_zero() {
@@ -417,7 +417,7 @@ impl CommandLane {
 }
 
 impl LaneState {
-    /// Returns what wakes the loop, unless that has been done.
+    /// Returns the function that wakes the loop, unless it was called.
     fn wake(&mut self) -> Option<LinkWake> {
         let LaneLink::Up(up) = &mut self.link else { return None };
         if up.is_woken || up.draining.is_some() {

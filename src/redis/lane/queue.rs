@@ -1,4 +1,4 @@
-//! `LaneQueue`: the commands that wait to be sent, and those that wait for a reply.
+//! `LaneQueue`: the commands that wait to be sent or for a reply.
 //!
 //! Invariants: replies belong to sent commands in order. A sent command keeps its place until its
 //! reply has arrived or the connection has ended, also if its caller has given up. The count and
@@ -16,7 +16,7 @@ use crate::{
 };
 use std::{collections::VecDeque, time::Duration};
 
-/// What the caller of a command waits for.
+/// The completer of a command, and its deadline.
 pub(super) struct Caller {
     pub(super) completer: Completer<RespValue>,
     /// The deadline, in nanoseconds of the loop.
@@ -67,7 +67,7 @@ pub(super) enum SentKind {
     Heartbeat,
 }
 
-/// What follows from a reply.
+/// The effect of a reply.
 pub(super) enum Paired {
     /// More replies follow, or nothing is to be done.
     Nothing,

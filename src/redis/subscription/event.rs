@@ -1,4 +1,4 @@
-//! `SubscriptionEvent`: what a sink gets.
+//! `SubscriptionEvent`: the events of a sink.
 
 use crate::error::Error;
 use bytes::Bytes;
@@ -18,8 +18,8 @@ pub enum SubscriptionEvent {
     /// The connection was lost, for this reason. The client reconnects and subscribes again.
     Lost(Error),
     /// The server refuses the subscription with this
-    /// [`RedisError::Reply`](super::super::RedisError::Reply). The client tries again after the next
-    /// reconnect.
+    /// [`RedisError::Reply`](super::super::RedisError::Reply). The client tries again after the
+    /// next reconnect.
     Refused(Error),
     /// The client is closed. Nothing follows.
     Ended,

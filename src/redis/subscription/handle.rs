@@ -6,8 +6,8 @@ use bytes::Bytes;
 use std::{fmt, sync::Arc};
 
 /// A subscription to a channel of Redis, from
-/// [`RedisClient::subscribe`](super::super::RedisClient::subscribe). It ends when this is dropped or
-/// closed.
+/// [`RedisClient::subscribe`](super::super::RedisClient::subscribe). It ends when this is dropped
+/// or closed.
 #[must_use = "dropping it ends the subscription"]
 pub struct RedisSubscription {
     lane: Arc<SubscriptionLane>,

@@ -1,4 +1,4 @@
-//! `Registry`: who has subscribed to which channels, and what the server knows of it.
+//! `Registry`: the sinks of each channel, and the state of the channel at the server.
 //!
 //! Invariants: a channel is in place if its last request was `SUBSCRIBE` and all requests for it
 //! are confirmed. A sink gets messages only between `Subscribed` and `Lost`. A channel has at most
@@ -16,8 +16,8 @@ use std::{
 pub(super) struct ChannelSink {
     pub(super) id: u64,
     pub(super) sink: Sink,
-    /// Whether it was told that the subscription is in place.
-    is_told: bool,
+    /// Whether the sink has received `Subscribed`.
+    is_notified: bool,
 }
 
 #[derive(Default)]
@@ -40,7 +40,7 @@ impl ChannelEntry {
     }
 }
 
-/// What is to be done for the changes.
+/// The actions for a batch of changes.
 #[derive(Default)]
 pub(super) struct SubscriptionChanges {
     pub(super) subscribe: Vec<Bytes>,
@@ -66,7 +66,7 @@ impl Registry {
     pub(super) fn join(&mut self, channel: Bytes, sink: Sink) -> u64 {
         self.last_id += 1;
         self.members += 1;
-        let member = ChannelSink { id: self.last_id, sink, is_told: false };
+        let member = ChannelSink { id: self.last_id, sink, is_notified: false };
         let entry = self.channels.entry(channel.clone()).or_default();
         Arc::make_mut(&mut entry.members).push(member);
         self.change(channel);
@@ -105,7 +105,7 @@ impl Registry {
             let is_wanted = !entry.members.is_empty();
             if is_wanted == entry.is_asked {
                 if entry.is_in_place() {
-                    changes.subscribed.extend(tell(entry));
+                    changes.subscribed.extend(notify(entry));
                 }
             } else {
                 entry.is_asked = is_wanted;
@@ -122,9 +122,9 @@ impl Registry {
     pub(super) fn confirmed(&mut self, channel: &Bytes) -> Vec<Sink> {
         let Some(entry) = self.channels.get_mut(channel) else { return Vec::new() };
         entry.unconfirmed = entry.unconfirmed.saturating_sub(1);
-        let told = if entry.is_in_place() { tell(entry) } else { Vec::new() };
+        let notified = if entry.is_in_place() { notify(entry) } else { Vec::new() };
         self.tidy(channel);
-        told
+        notified
     }
 
     /// Handles a refusal of `SUBSCRIBE`. Returns the sinks that wait for it.
@@ -145,7 +145,7 @@ impl Registry {
         self.channels.get(channel).filter(|entry| entry.is_in_place()).map(|entry| entry.members.clone())
     }
 
-    /// Forgets what the server knows. Returns the sinks of the channels that were in place.
+    /// Resets the state of all channels. Returns the sinks of the channels that were in place.
     pub(super) fn lose(&mut self) -> Vec<Sink> {
         self.changed.clear();
         self.channels.retain(|_, entry| !entry.members.is_empty());
@@ -153,7 +153,7 @@ impl Registry {
         for (channel, entry) in &mut self.channels {
             (entry.is_asked, entry.unconfirmed, entry.is_changed) = (false, 0, true);
             for member in Arc::make_mut(&mut entry.members) {
-                if std::mem::take(&mut member.is_told) {
+                if std::mem::take(&mut member.is_notified) {
                     sinks.push(member.sink.clone());
                 }
             }
@@ -178,19 +178,20 @@ impl Registry {
 
 impl ChannelSink {
     pub(super) fn gets_messages(&self) -> bool {
-        self.is_told
+        self.is_notified
     }
 }
 
-/// Marks the members of a channel that is in place. Returns the sinks of those that were not told.
-fn tell(entry: &mut ChannelEntry) -> Vec<Sink> {
-    if entry.members.iter().all(|member| member.is_told) {
+/// Marks the members of a channel that is in place. Returns the sinks that have not received
+/// `Subscribed`.
+fn notify(entry: &mut ChannelEntry) -> Vec<Sink> {
+    if entry.members.iter().all(|member| member.is_notified) {
         return Vec::new();
     }
     let members = Arc::make_mut(&mut entry.members).iter_mut();
     let untold = members.filter_map(|member| {
-        let was_told = std::mem::replace(&mut member.is_told, true);
-        (!was_told).then(|| member.sink.clone())
+        let was_notified = std::mem::replace(&mut member.is_notified, true);
+        (!was_notified).then(|| member.sink.clone())
     });
     untold.collect()
 }

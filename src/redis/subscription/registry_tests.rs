@@ -10,7 +10,7 @@ fn a() -> Bytes {
 }
 
 /// Takes the changes, and returns the numbers of channels to subscribe and to unsubscribe, and of
-/// sinks that are told at once.
+/// sinks that receive `Subscribed` at once.
 fn changes(registry: &mut Registry) -> (usize, usize, usize) {
     let changes = registry.take_changes(usize::MAX);
     (changes.subscribe.len(), changes.unsubscribe.len(), changes.subscribed.len())
@@ -30,7 +30,7 @@ fn a_channel_is_subscribed_once() {
     assert_eq!((changes(&mut registry), receivers(&registry)), ((0, 0, 0), 0), "not in place");
     assert_eq!(registry.confirmed(&a()).len(), 2);
     let third = registry.join(a(), sink());
-    assert_eq!(receivers(&registry), 2, "the third was not told yet");
+    assert_eq!(receivers(&registry), 2, "the third was not notified yet");
     assert_eq!((changes(&mut registry), receivers(&registry)), ((0, 0, 1), 3));
     for id in [first, second, third] {
         assert_eq!(changes(&mut registry), (0, 0, 0));
@@ -111,8 +111,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// A server that executes the requests in order agrees in the end, and a member that was told
-    /// is subscribed at the server.
+    /// A server that executes the requests in order agrees in the end, and a member that was
+    /// notified is subscribed at the server.
     #[test]
     fn a_server_agrees_with_the_registry(steps in proptest::collection::vec(step(), 0..60)) {
         let name = |n: u8| Bytes::from(vec![b'a' + n]);
@@ -151,8 +151,8 @@ proptest! {
                 }
             }
             for n in 0..3 {
-                let told = registry.sinks(&name(n)).unwrap_or_default();
-                if told.iter().any(ChannelSink::gets_messages) {
+                let notified = registry.sinks(&name(n)).unwrap_or_default();
+                if notified.iter().any(ChannelSink::gets_messages) {
                     prop_assert_eq!(server.get(&name(n)), Some(&true));
                 }
             }
@@ -168,8 +168,8 @@ proptest! {
         for n in 0..3 {
             let wanted = members.iter().filter(|(channel, _)| *channel == name(n)).count();
             prop_assert_eq!(server.get(&name(n)).copied().unwrap_or_default(), wanted > 0);
-            let told = registry.sinks(&name(n)).unwrap_or_default();
-            prop_assert_eq!(told.iter().filter(|member| member.gets_messages()).count(), wanted);
+            let notified = registry.sinks(&name(n)).unwrap_or_default();
+            prop_assert_eq!(notified.iter().filter(|member| member.gets_messages()).count(), wanted);
         }
     }
 }

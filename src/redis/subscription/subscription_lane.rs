@@ -44,7 +44,7 @@ struct SubscriptionState {
     channel: Option<ReconnectingChannel<Infallible>>,
 }
 
-/// What is requested next.
+/// The next requests.
 struct Work {
     single: Option<Bytes>,
     changes: SubscriptionChanges,
@@ -124,7 +124,7 @@ impl SubscriptionLane {
         tell_all(sinks, &SubscriptionEvent::Ended);
     }
 
-    /// Takes what is requested next. Without anything, the loop has to be woken for the next
+    /// Takes the next requests. If there are none, the loop has to be woken for the next
     /// change.
     fn next(&self) -> Option<Work> {
         let batch = self.settings.subscribe_batch;
@@ -209,7 +209,7 @@ impl SubscriptionLane {
 }
 
 impl SubscriptionState {
-    /// Returns what wakes the loop, unless that has been done.
+    /// Returns the function that wakes the loop, unless it was called.
     fn wake(&mut self) -> Option<LinkWake> {
         let wake = self.wake.as_ref().filter(|_| !self.is_woken && !self.is_draining)?;
         self.is_woken = true;

@@ -1,4 +1,5 @@
-//! The conformance table: what each call gives with `redis-server` and with the simulated Redis.
+//! The conformance table: calls and their outcomes, with `redis-server` and with the simulated
+//! Redis.
 
 use super::{
     outcome,
@@ -57,7 +58,7 @@ fn calls_have_the_outcomes_of_the_table() {
         for (text, expected) in TABLE {
             assert_eq!(said(&redis, text), expected, "{text} with {}", server.name);
         }
-        // The same at once.
+        // All commands at once.
         let replies: Vec<_> = TABLE.iter().map(|(text, _)| (text, redis.call(command(text)))).collect();
         for ((text, reply), (_, expected)) in replies.into_iter().zip(TABLE) {
             assert_eq!(outcome(done(reply)), expected, "{text}, pipelined, with {}", server.name);

@@ -29,7 +29,7 @@ pub(super) struct TestServer {
 }
 
 impl TestServer {
-    /// Starts `redis-server` on a Unix socket, so that it needs no free port.
+    /// Starts `redis-server` on a Unix socket, so that it does not need a port.
     pub(super) fn real(arguments: &[&str]) -> Option<Self> {
         if !are_installed(&["redis-server"]) {
             return None;

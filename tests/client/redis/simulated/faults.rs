@@ -21,7 +21,7 @@ fn counted(seed: u64, server: &RedisServer) -> (Vec<String>, i64) {
             .heartbeat_interval(2 * SECOND)
             .heartbeat_timeout(2 * SECOND)
             .command_timeout(3 * SECOND);
-        // A loop cannot start while the machine has no descriptors.
+        // A loop cannot start while the machine lacks descriptors.
         let redis = loop {
             match builder().and_then(|builder| builder.settings(settings.clone()).connect()) {
                 Ok(redis) => break redis,

@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-/// A server, a client on another node, and what the client has recorded.
+/// A server, and a client on another node.
 struct Scene {
     simulation: Simulation,
     redis: NodeId,
