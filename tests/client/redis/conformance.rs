@@ -6,7 +6,7 @@ use super::{
     servers::{TestServer, add, with_each},
     text_of,
 };
-use crate::support::wait::done;
+use crate::support::wait::{done, wait_until};
 use netwheel::{
     codec::RespValue,
     redis::{RedisClient, RedisCommand, RedisRole, ServerInfo},
@@ -188,6 +188,24 @@ fn a_closed_client_completes_what_was_accepted() {
         for (n, call) in calls.into_iter().enumerate() {
             assert_eq!(done(call).unwrap(), RespValue::Integer(n as i64 + 1), "with {}", server.name);
         }
+    });
+}
+
+#[test]
+fn a_closed_client_leaves_nothing_behind() {
+    with_each(|server| {
+        let held = Arc::new(());
+        let (of_hook, of_sink) = (held.clone(), held.clone());
+        let redis = RedisClient::builder(&server.group, &server.url)
+            .on_event(move |_| drop(of_hook.clone()))
+            .connect()
+            .unwrap();
+        let news = redis.subscribe("news", move |_| drop(of_sink.clone())).unwrap();
+        assert_eq!(said(&redis, "PING"), "PONG");
+        redis.close();
+        done(redis.closed()).unwrap();
+        drop((redis, news));
+        wait_until("the hook and the sink are dropped", || Arc::strong_count(&held) == 1);
     });
 }
 

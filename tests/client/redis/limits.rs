@@ -14,6 +14,7 @@ use netwheel::{
     error::Resource,
     reconnect::Backoff,
     redis::{RedisClient, RedisCommand, RedisEvent, RedisSettings},
+    shutdown::ShutdownOptions,
 };
 use std::{sync::mpsc::channel, time::Duration};
 
@@ -78,6 +79,21 @@ fn a_command_that_waits_for_a_connection_fails_at_its_deadline_as_not_sent() {
         assert!(["not sent: Io", "not sent: TimedOut"].contains(&said.as_str()), "{said}");
     }
     assert_eq!(redis.stats().pending, 0);
+}
+
+#[test]
+fn commands_that_wait_fail_with_the_shutdown_of_the_group() {
+    let group = group();
+    let (redis, _nobody) = unconnected(&group, RedisSettings::new().connections(3));
+    let waiting: Vec<_> = (0..10).map(|_| redis.call(["PING"])).collect();
+    let connected = redis.connected();
+    done(group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO))).unwrap();
+    for call in waiting {
+        assert_eq!(outcome(done(call)), "not sent: ShutDown");
+    }
+    assert!(done(connected).is_err());
+    assert!(matches!(done(redis.closed()), Err(Error::ShutDown)));
+    assert_eq!(outcome(done(redis.call(["PING"]))), "closed");
 }
 
 #[test]

@@ -2,10 +2,17 @@
 
 use super::{super::outcome, SECOND, builder, redis, redis_node};
 use netwheel::{
-    redis::{RedisCommand, RedisSettings},
+    redis::{RedisCommand, RedisSettings, SubscriptionEvent},
     testing::{
         redis::{Persistence, RedisServer},
         simulation::{Faults, Journal, Simulation, sleep},
+    },
+};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -77,4 +84,111 @@ fn every_command_completes_and_says_the_truth() {
         uncertain_runs += usize::from(uncertain > 0);
     }
     assert!(seeds < 30 || uncertain_runs > 3, "faults happen: {uncertain_runs}");
+}
+
+/// What a subscriber has recorded: the start of its program, its states, and numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    Begun,
+    Subscribed,
+    Number(u64),
+    Lost,
+}
+
+/// Publishes numbers on one node, and subscribes on another one. Returns the numbers whose
+/// `PUBLISH` was executed, and the records of the subscriber.
+fn published(seed: u64) -> (BTreeSet<u64>, Vec<Heard>) {
+    let mut simulation = Simulation::with_faults(seed, &Faults::all().subset(seed));
+    redis_node(&mut simulation, &redis());
+    let (executed, heard, number) = (Journal::new(), Journal::new(), Arc::new(AtomicU64::new(0)));
+    let settings = || {
+        let settings = RedisSettings::new().heartbeat_interval(2 * SECOND);
+        settings.heartbeat_timeout(2 * SECOND).command_timeout(3 * SECOND)
+    };
+    let connect = move || loop {
+        match builder().and_then(|builder| builder.settings(settings()).connect()) {
+            Ok(redis) => return redis,
+            Err(_) => sleep(SECOND),
+        }
+    };
+    let confirmed = executed.clone();
+    simulation.node("publisher", "10.0.0.2", move || {
+        let redis = connect();
+        loop {
+            let next = number.fetch_add(1, Ordering::Relaxed);
+            if redis.call(["PUBLISH".to_owned(), "c".to_owned(), next.to_string()]).wait().is_ok() {
+                confirmed.push(next);
+            }
+            sleep(SECOND / 5);
+        }
+    });
+    let recorded = heard.clone();
+    simulation.node("subscriber", "10.0.0.3", move || {
+        recorded.push(Heard::Begun);
+        let redis = connect();
+        let recorded = recorded.clone();
+        let subscription = loop {
+            let recorded = recorded.clone();
+            let sink = move |event: SubscriptionEvent| match event {
+                SubscriptionEvent::Subscribed => recorded.push(Heard::Subscribed),
+                SubscriptionEvent::Lost(_) => recorded.push(Heard::Lost),
+                SubscriptionEvent::Message(text) => {
+                    recorded.push(Heard::Number(std::str::from_utf8(&text).unwrap().parse().unwrap()));
+                }
+                _ => {}
+            };
+            match redis.subscribe("c", sink) {
+                Ok(subscription) => break subscription,
+                Err(_) => sleep(SECOND),
+            }
+        };
+        sleep(10_000 * SECOND);
+        drop(subscription);
+        Ok(())
+    });
+    let run = |simulation: &mut Simulation, time| {
+        simulation.run_for(time).unwrap_or_else(|failure| panic!("{failure}"));
+    };
+    run(&mut simulation, 40 * SECOND);
+    simulation.heal();
+    run(&mut simulation, 40 * SECOND);
+    (executed.with(|numbers| numbers.iter().copied().collect()), heard.with(|heard| heard.to_vec()))
+}
+
+#[test]
+fn between_subscribed_and_lost_no_message_is_missed() {
+    let seeds = std::env::var("NETWHEEL_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(12);
+    let mut losses = 0;
+    for seed in 1..=seeds {
+        let (executed, heard) = published(seed);
+        let mut last: Option<u64> = None;
+        let mut is_subscribed = false;
+        for event in &heard {
+            match *event {
+                Heard::Begun | Heard::Lost => (is_subscribed, last) = (false, None),
+                Heard::Subscribed => {
+                    assert!(!is_subscribed, "seed {seed}: subscribed twice");
+                    is_subscribed = true;
+                }
+                Heard::Number(number) => {
+                    assert!(is_subscribed, "seed {seed}: {number} outside of a subscription");
+                    if !executed.contains(&number) {
+                        // Uncertain for the publisher. The server may have executed it much later.
+                        continue;
+                    }
+                    if let Some(last) = last {
+                        assert!(number > last, "seed {seed}: {number} follows {last}");
+                        let missed: Vec<_> = executed.range(last + 1..number).collect();
+                        assert!(missed.is_empty(), "seed {seed}: {missed:?} before {number}");
+                    }
+                    last = Some(number);
+                }
+            }
+        }
+        losses += heard.iter().filter(|event| **event == Heard::Lost).count();
+        // Everything works again behind the last fault.
+        let newest = executed.last().copied().unwrap_or_default();
+        assert!(last.is_some_and(|last| last + 10 >= newest), "seed {seed}: {last:?} of {newest}");
+    }
+    assert!(seeds < 12 || losses > 3, "faults happen: {losses}");
 }
