@@ -7,6 +7,8 @@ use super::{
 };
 #[cfg(feature = "tls")]
 use crate::tls::TlsClient;
+#[cfg(unix)]
+use crate::transport::Address;
 use crate::{
     bootstrap::{Backoff, ClientBootstrap, ReconnectEvent, ReconnectingChannel},
     channel::{ChannelOptions, Pipeline},
@@ -20,7 +22,7 @@ use crate::{
         settings::RedisSettings,
     },
     sync::Locked,
-    transport::{Address, TcpOptions},
+    transport::TcpOptions,
 };
 use log::Level;
 use std::{convert::Infallible, ops::ControlFlow, sync::Arc};
