@@ -184,9 +184,9 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn urls_name_unix_sockets() {
-        assert_eq!(parsed("unix:///run/redis.sock"), ("/run/redis.sock".into(), None, 0));
+        assert_eq!(parsed("unix:///run/redis.sock"), ("unix:/run/redis.sock".into(), None, 0));
         let user = Some(("default".to_owned(), "pw".to_owned()));
-        assert_eq!(parsed("unix://:pw@/run/a%20b?db=2"), ("/run/a b".into(), user, 2));
+        assert_eq!(parsed("unix://:pw@/run/a%20b?db=2"), ("unix:/run/a b".into(), user, 2));
     }
 
     #[test]
