@@ -3,6 +3,7 @@
 //! The tests with `redis-server` are skipped without it, except in CI.
 
 mod conformance;
+mod kills;
 mod limits;
 mod servers;
 mod simulated;

@@ -25,7 +25,7 @@ pub(super) struct TestServer {
     pub(super) name: &'static str,
     pub(super) url: String,
     pub(super) group: EventLoopGroup,
-    _process: Option<(Process, TempDir)>,
+    process: Option<(Process, TempDir)>,
 }
 
 impl TestServer {
@@ -35,25 +35,39 @@ impl TestServer {
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().to_str().unwrap();
-        let socket = format!("{path}/redis");
-        let own = ["redis-server", "--port", "0", "--unixsocket", &socket, "--dir", path, "--save", ""];
-        let mut process = Process::start(&[&own, arguments].concat());
-        process.stdout.wait_for("eady to accept connections");
-        let url = format!("unix://{socket}");
-        Some(TestServer { name: "Redis", url, group: group(), _process: Some((process, directory)) })
+        let url = format!("unix://{}/redis", directory.path().to_str().unwrap());
+        let process = Some((start(&directory, arguments), directory));
+        Some(TestServer { name: "Redis", url, group: group(), process })
+    }
+
+    /// Kills the `redis-server`, calls a function, and starts the server again.
+    pub(super) fn replace(&mut self, meanwhile: impl FnOnce()) {
+        let (process, directory) = self.process.take().expect("a process");
+        drop(process);
+        meanwhile();
+        self.process = Some((start(&directory, &[]), directory));
     }
 
     /// Starts a simulated Redis.
     pub(super) fn simulated(server: &RedisServer) -> Self {
         let group = group();
         let address = server.bind(&group, "127.0.0.1:0").unwrap().local_address();
-        TestServer { name: "the simulated Redis", url: format!("redis://{address}"), group, _process: None }
+        TestServer { name: "the simulated Redis", url: format!("redis://{address}"), group, process: None }
     }
 
     pub(super) fn client(&self) -> RedisClient {
         RedisClient::builder(&self.group, &self.url).connect().unwrap()
     }
+}
+
+/// Starts `redis-server` with a Unix socket in a directory.
+fn start(directory: &TempDir, arguments: &[&str]) -> Process {
+    let path = directory.path().to_str().unwrap();
+    let socket = format!("{path}/redis");
+    let own = ["redis-server", "--port", "0", "--unixsocket", &socket, "--dir", path, "--save", ""];
+    let mut process = Process::start(&[&own, arguments].concat());
+    process.stdout.wait_for("eady to accept connections");
+    process
 }
 
 impl Drop for TestServer {
