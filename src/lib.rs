@@ -65,6 +65,8 @@ mod sync;
 mod transport;
 
 pub mod admission;
+#[cfg(feature = "broker")]
+pub mod broker;
 pub mod buffer;
 pub mod channel;
 pub mod codec;

@@ -1,0 +1,15 @@
+//! Topics that span nodes: messages and maps that several programs share, on an existing engine.
+//!
+//! A [`Broker`] stores the messages of topics and passes them on to all nodes. [`MemoryBroker`] is
+//! the one of a single process, and of tests with several nodes.
+//!
+//! # Positions
+//!
+//! The messages of a topic have the offsets 1, 2, 3, and so on. A [`Position`] is an offset with the
+//! epoch in which it was given. Epochs are terms, like the leader epochs of Kafka (KIP-101): a topic
+//! begins a new one whenever its store may have lost its newest messages. [`store::Epochs`] states
+//! which positions are still valid.
+
+pub mod store;
+
+pub use store::{Broker, BrokerError, HistoryLimits, MessageId, NodeId, Position, TopicName};
