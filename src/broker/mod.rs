@@ -10,6 +10,11 @@
 //! begins a new one whenever its store may have lost its newest messages. [`store::Epochs`] states
 //! which positions are still valid.
 
+mod follower;
 pub mod store;
 
-pub use store::{Broker, BrokerError, HistoryLimits, MessageId, NodeId, Position, TopicName};
+pub use follower::{Joined, Missed, MissedCause};
+pub use store::{
+    Broker, BrokerError, HistoryLimits, MemoryBroker, MemoryBrokerBuilder, MessageId, NodeId, Position,
+    TopicName,
+};

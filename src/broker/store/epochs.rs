@@ -113,6 +113,11 @@ impl Epochs {
         self.0[self.0.len() - 1]
     }
 
+    /// Returns whether the list has an epoch.
+    pub fn has(&self, id: u64) -> bool {
+        self.0.iter().any(|epoch| epoch.id == id)
+    }
+
     /// Returns the epoch of the message with an offset. The oldest one for messages before it.
     pub fn of(&self, offset: u64) -> u64 {
         let of = self.0.iter().rev().find(|epoch| epoch.first <= offset);

@@ -60,7 +60,8 @@ pub struct History {
     pub epochs: Epochs,
     /// The offset of the newest message that was ever stored, or zero.
     pub top: u64,
-    /// The offset of the oldest message that is kept, or `top + 1` if none is kept.
+    /// The offset of the oldest message that is kept, or `top + 1` if none is kept. Messages before
+    /// the first offset of the oldest epoch do not count, because their epoch is unknown.
     pub oldest: u64,
     /// The messages, in the order of their offsets and without gaps. The first one is the oldest
     /// message that is kept and in the range. If the limits of the range are reached, more messages

@@ -1,0 +1,221 @@
+//! Channels that wait to become members: one read serves as many of them as possible.
+//!
+//! Invariant: a joiner is greeted before anything is written to it, and admitted when it has all
+//! messages up to the position of the members.
+
+use super::{
+    Follower,
+    step::{Joined, JoinerId, Missed, MissedCause, Start, Step},
+};
+use crate::broker::store::{Position, ReadFrom};
+use std::collections::VecDeque;
+
+#[derive(Debug, Default)]
+pub(super) struct Joiners(VecDeque<Joiner>);
+
+#[derive(Debug)]
+struct Joiner {
+    id: JoinerId,
+    start: Start,
+    /// The position behind the last message that was written to it. `None` before the greeting.
+    at: Option<Position>,
+    /// The number of the first read that began after it came.
+    since: u64,
+}
+
+impl Joiners {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn add(&mut self, id: JoinerId, start: Start, next_read: u64) {
+        self.0.push_back(Joiner { id, start, at: None, since: next_read });
+    }
+
+    pub(super) fn remove(&mut self, id: JoinerId) -> bool {
+        let before = self.0.len();
+        self.0.retain(|joiner| joiner.id != id);
+        self.0.len() < before
+    }
+
+    pub(super) fn take_all(&mut self) -> Vec<JoinerId> {
+        self.0.drain(..).map(|joiner| joiner.id).collect()
+    }
+
+    /// Moves joiners back that have received messages behind a position, which are lost. Returns
+    /// them with their last positions.
+    pub(super) fn rewind(&mut self, next: Position) -> Vec<(JoinerId, Position)> {
+        let mut rewound = Vec::new();
+        for joiner in &mut self.0 {
+            if let Some(at) = joiner.at
+                && at.offset > next.offset
+            {
+                rewound.push((joiner.id, at));
+                joiner.at = Some(next);
+            }
+        }
+        rewound
+    }
+
+    /// Returns where to read for the first joiner, and for those whose messages begin shortly
+    /// before.
+    pub(super) fn read_from(&self, position: Option<Position>, read_messages: u64) -> Option<ReadFrom> {
+        let Some(position) = position else {
+            let first = self.0.front()?;
+            let offsets = self.0.iter().filter_map(|joiner| match joiner.start {
+                Start::After { position, .. } => Some(position.offset),
+                _ => None,
+            });
+            let last = self.0.iter().map(|joiner| match joiner.start {
+                Start::Now => 0,
+                Start::Last(messages) | Start::After { or_last: messages, .. } => messages,
+            });
+            return match first.start {
+                Start::After { position, .. } => {
+                    Some(ReadFrom::After(lowest(position.offset, offsets, read_messages)))
+                }
+                _ => Some(ReadFrom::Last(last.max().unwrap_or(0).min(read_messages))),
+            };
+        };
+        let offset = |joiner: &Joiner| match (joiner.at, joiner.start) {
+            (Some(at), _) => at.offset,
+            (None, Start::After { position: after, .. }) => after.offset.min(position.offset),
+            (None, Start::Last(messages)) => position.offset.saturating_sub(messages),
+            (None, Start::Now) => position.offset,
+        };
+        let first = offset(self.0.front()?);
+        Some(ReadFrom::After(lowest(first, self.0.iter().map(offset), read_messages)))
+    }
+}
+
+/// Returns the lowest offset from which one read also reaches behind `first`.
+fn lowest(first: u64, offsets: impl Iterator<Item = u64>, read_messages: u64) -> u64 {
+    let near = first.saturating_sub(read_messages / 2);
+    offsets.filter(|offset| *offset >= near).min().unwrap_or(first).min(first)
+}
+
+impl<P: Clone> Follower<P> {
+    /// Writes to joiners what is there, and admits those that have everything.
+    pub(super) fn serve_joiners(&mut self) {
+        if self.synced.is_none() {
+            return;
+        }
+        let (mut waiting, mut advanced) = (VecDeque::new(), VecDeque::new());
+        while self.has_room()
+            && let Some(mut joiner) = self.joiners.0.pop_front()
+        {
+            let before = joiner.at;
+            if !self.serve(&mut joiner) {
+                let list = if joiner.at == before { &mut waiting } else { &mut advanced };
+                list.push_back(joiner);
+            }
+        }
+        // Those that were not served yet keep their turn.
+        waiting.append(&mut self.joiners.0);
+        waiting.append(&mut advanced);
+        self.joiners.0 = waiting;
+        if self.joiners.0.is_empty() {
+            self.answer = None;
+        }
+    }
+
+    /// Returns whether the joiner was admitted.
+    fn serve(&mut self, joiner: &mut Joiner) -> bool {
+        let Some(position) = self.position() else { return false };
+        let mut at = match joiner.at {
+            Some(at) => at,
+            None => {
+                let Some(joined) = self.resolve(joiner) else { return false };
+                self.steps.push_back(Step::Greet(joiner.id, joined));
+                joined.position
+            }
+        };
+        while at.offset < position.offset {
+            let before = at;
+            self.write(joiner.id, &mut at, position.offset);
+            if at != before {
+                continue;
+            }
+            let oldest = self.answer.as_ref().map_or(0, |(_, answer)| answer.oldest);
+            let Some(next) = self.synced.as_ref().filter(|_| oldest > at.offset + 1).map(|synced| {
+                let offset = (oldest - 1).min(position.offset);
+                Position::new(synced.epochs.of(offset), offset)
+            }) else {
+                break;
+            };
+            let missed = Missed { cause: MissedCause::Trimmed, seen: at, next };
+            self.steps.push_back(Step::WriteMissed(joiner.id, missed));
+            at = next;
+        }
+        joiner.at = Some(at);
+        // The client was ahead of this node, which has to read what it has missed.
+        self.is_behind |= at.offset > position.offset;
+        let is_complete = at.offset == position.offset;
+        if is_complete {
+            self.steps.push_back(Step::Admit(joiner.id));
+        }
+        is_complete
+    }
+
+    /// Writes the messages behind `at`, up to `end`, as far as they are there.
+    fn write(&mut self, joiner: JoinerId, at: &mut Position, end: u64) {
+        let in_answer = self.answer.as_ref().map_or(&[][..], |(_, answer)| &answer.items);
+        let behind = |offset: u64| {
+            let items: Box<dyn Iterator<Item = _>> = if self.ring.covers(offset) {
+                Box::new(self.ring.after(offset))
+            } else {
+                let first = in_answer.iter().position(|item| item.position.offset == offset + 1);
+                Box::new(in_answer.iter().skip(first.unwrap_or(usize::MAX)))
+            };
+            items
+        };
+        for item in behind(at.offset) {
+            if item.position.offset > end {
+                break;
+            }
+            *at = item.position;
+            self.steps.push_back(Step::Write(joiner, item.clone()));
+        }
+    }
+
+    /// Decides where the messages of a joiner begin. `None` if that needs a read.
+    fn resolve(&self, joiner: &Joiner) -> Option<Joined> {
+        let synced = self.synced.as_ref()?;
+        let here = |position| Some(Joined { position, recovered: true });
+        match joiner.start {
+            Start::Now => here(synced.position),
+            Start::Last(messages) => self.last(messages, joiner).and_then(here),
+            Start::After { position, or_last } => {
+                let is_near = position.offset == synced.position.offset || self.ring.covers(position.offset);
+                if is_near && synced.epochs.is_valid(position, synced.position.offset) {
+                    return here(position);
+                }
+                let (_, answer) = self.fresh_answer(joiner)?;
+                if answer.epochs.is_valid(position, answer.top) && answer.oldest <= position.offset + 1 {
+                    return here(position);
+                }
+                let position = self.last(or_last, joiner)?;
+                Some(Joined { position, recovered: false })
+            }
+        }
+    }
+
+    /// Returns the position before the last messages.
+    fn last(&self, messages: u64, joiner: &Joiner) -> Option<Position> {
+        let synced = self.synced.as_ref()?;
+        let end = synced.position.offset;
+        let first = synced.epochs.as_slice()[0].first;
+        let mut from = end.saturating_sub(messages).max(first - 1).min(end);
+        if from < end && !self.ring.covers(from) {
+            let (_, answer) = self.fresh_answer(joiner)?;
+            from = from.max(answer.oldest.saturating_sub(1)).min(end);
+        }
+        let is_end = from == end;
+        Some(if is_end { synced.position } else { Position::new(synced.epochs.of(from), from) })
+    }
+
+    /// Returns the last answer if its read began after the joiner came.
+    fn fresh_answer(&self, joiner: &Joiner) -> Option<&(u64, super::step::Answer<P>)> {
+        self.answer.as_ref().filter(|(read, _)| *read >= joiner.since)
+    }
+}

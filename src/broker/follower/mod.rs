@@ -1,0 +1,318 @@
+//! `Follower`: the messages of one topic, in order, for the members of one node.
+//!
+//! Its inputs are events and answers of the broker, which may be lost, late, doubled or in another
+//! order. Its outputs are steps, which the topic carries out in order. Pure, without I/O.
+//!
+//! Invariants, between two [`Step::Missed`]: members receive messages in the order of their offsets,
+//! without a gap and each once. A joiner receives exactly the messages between its greeting and its
+//! admission. At most one read is under way, however many joiners wait. Members receive only
+//! messages that the store had when it was asked last, or that were stored since.
+
+mod item;
+mod joiners;
+mod step;
+#[cfg(test)]
+mod tests;
+
+pub(in crate::broker) use item::Item;
+pub(in crate::broker) use step::{Answer, JoinerId, Start, Step};
+pub use step::{Joined, Missed, MissedCause};
+
+use crate::broker::store::{Epochs, Position, ReadFrom, ReadRange, TopicTop};
+use crate::error::Error;
+use item::{Ahead, Ring};
+use joiners::Joiners;
+use std::collections::VecDeque;
+
+/// How many steps may wait before no further ones are made.
+const MAX_STEPS: usize = 1024;
+
+/// The limits of one topic.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::broker) struct FollowerLimits {
+    pub(in crate::broker) ring_messages: usize,
+    pub(in crate::broker) ring_bytes: usize,
+    pub(in crate::broker) ahead_messages: usize,
+    pub(in crate::broker) ahead_bytes: usize,
+    pub(in crate::broker) read_messages: u64,
+    pub(in crate::broker) read_bytes: u64,
+}
+
+#[derive(Debug)]
+pub(in crate::broker) struct Follower<P> {
+    limits: FollowerLimits,
+    /// `None` before the first read.
+    synced: Option<Synced>,
+    ring: Ring<P>,
+    ahead: Ahead<P>,
+    joiners: Joiners,
+    /// The read that is under way.
+    reading: Option<u64>,
+    next_read: u64,
+    /// The last answer, as long as joiners may need it.
+    answer: Option<(u64, Answer<P>)>,
+    /// Whether messages or epochs are missing that have not been asked for.
+    is_behind: bool,
+    /// Whether the last read failed, so that nothing is read before another input.
+    has_failed: bool,
+    steps: VecDeque<Step<P>>,
+}
+
+/// How far members have been served, if all steps are carried out.
+#[derive(Debug)]
+struct Synced {
+    epochs: Epochs,
+    position: Position,
+}
+
+impl<P: Clone> Follower<P> {
+    pub(in crate::broker) fn new(limits: FollowerLimits) -> Self {
+        Follower {
+            synced: None,
+            ring: Ring::new(limits.ring_messages, limits.ring_bytes),
+            ahead: Ahead::new(limits.ahead_messages, limits.ahead_bytes),
+            joiners: Joiners::default(),
+            reading: None,
+            next_read: 0,
+            answer: None,
+            is_behind: false,
+            has_failed: false,
+            steps: VecDeque::new(),
+            limits,
+        }
+    }
+
+    /// Returns the position behind the last message for the members.
+    pub(in crate::broker) fn position(&self) -> Option<Position> {
+        self.synced.as_ref().map(|synced| synced.position)
+    }
+
+    /// Returns the number of joiners that wait.
+    pub(in crate::broker) fn joiners(&self) -> usize {
+        self.joiners.len()
+    }
+
+    /// Returns the bytes of the messages in memory.
+    pub(in crate::broker) fn ring_bytes(&self) -> usize {
+        self.ring.bytes()
+    }
+
+    // ---- inputs ---------------------------------------------------------------------------------
+
+    /// A message was stored.
+    pub(in crate::broker) fn message(&mut self, item: Item<P>) {
+        let is_needed = match &self.synced {
+            None => self.reading.is_some(),
+            Some(Synced { epochs, position }) => {
+                !epochs.has(item.position.epoch)
+                    || (epochs.has_message(item.position) && item.position.offset > position.offset)
+            }
+        };
+        if is_needed {
+            self.is_behind |= !self.ahead.insert(item, self.next_read);
+            self.settle();
+        }
+    }
+
+    /// An epoch began without a message.
+    pub(in crate::broker) fn epoch_began(&mut self, position: Position) {
+        self.is_behind |= self.synced.as_ref().is_none_or(|synced| !synced.epochs.has(position.epoch));
+        self.settle();
+    }
+
+    /// The topic was verified. `seen` is the position that was passed.
+    pub(in crate::broker) fn verified(&mut self, seen: Position, answer: TopicTop) {
+        let Some(Synced { epochs, position }) = &mut self.synced else { return };
+        self.has_failed = false;
+        let TopicTop { epochs: found, top } = answer;
+        // The position may be ahead of the answer.
+        let is_valid = found.newest().id == position.epoch || found.is_valid(*position, top);
+        if seen.epoch != position.epoch || !found.is_valid(seen, top) || !is_valid || top > position.offset {
+            self.is_behind = true;
+        } else if position.offset == top && found.newest().id != position.epoch {
+            *position = found.at(top);
+            *epochs = found;
+            self.steps.push_back(Step::EpochChanged(*position));
+        }
+        self.settle();
+    }
+
+    /// A read was answered.
+    pub(in crate::broker) fn answered(&mut self, read: u64, answer: Result<Answer<P>, Error>) {
+        if self.reading != Some(read) {
+            return;
+        }
+        self.reading = None;
+        match answer {
+            Ok(answer) => {
+                self.apply(&answer);
+                self.ahead.forget_before(read);
+                self.answer = Some((read, answer));
+            }
+            Err(error) => {
+                self.has_failed = true;
+                self.is_behind |= self.synced.is_some();
+                for joiner in self.joiners.take_all() {
+                    self.steps.push_back(Step::Fail(joiner, error.clone()));
+                }
+            }
+        }
+        self.settle();
+    }
+
+    /// A channel wants to become a member.
+    pub(in crate::broker) fn join(&mut self, joiner: JoinerId, start: Start) {
+        self.has_failed = false;
+        self.joiners.add(joiner, start, self.next_read);
+        self.settle();
+    }
+
+    /// A joiner has left. Returns whether it was waiting.
+    pub(in crate::broker) fn leave(&mut self, joiner: JoinerId) -> bool {
+        self.joiners.remove(joiner)
+    }
+
+    /// Time has passed: reads again after an error.
+    pub(in crate::broker) fn retry(&mut self) {
+        self.has_failed = false;
+        self.settle();
+    }
+
+    /// Nobody needs the topic: forgets everything.
+    pub(in crate::broker) fn clear(&mut self) {
+        self.synced = None;
+        self.ring.clear();
+        self.ahead.clear();
+        self.reading = None;
+        self.answer = None;
+        (self.is_behind, self.has_failed) = (false, false);
+        self.steps.clear();
+    }
+
+    // ---- outputs --------------------------------------------------------------------------------
+
+    /// Returns the next step.
+    pub(in crate::broker) fn next_step(&mut self) -> Option<Step<P>> {
+        if self.steps.is_empty() {
+            self.settle();
+        }
+        self.steps.pop_front()
+    }
+
+    /// Takes back a step that cannot be carried out now. It is the next one again.
+    pub(in crate::broker) fn put_back(&mut self, step: Step<P>) {
+        self.steps.push_front(step);
+    }
+
+    // ---- state ----------------------------------------------------------------------------------
+
+    fn has_room(&self) -> bool {
+        self.steps.len() < MAX_STEPS
+    }
+
+    /// Makes all steps that are possible.
+    fn settle(&mut self) {
+        if self.has_room() {
+            self.deliver_ahead();
+            self.serve_joiners();
+            self.read_if_needed();
+        }
+    }
+
+    fn deliver_ahead(&mut self) {
+        while let Some(Synced { epochs, position }) = &self.synced
+            && let Some(item) = self.ahead.take_next(epochs, position.offset)
+        {
+            self.deliver(item);
+        }
+    }
+
+    fn deliver(&mut self, item: Item<P>) {
+        if let Some(synced) = &mut self.synced {
+            synced.position = item.position;
+        }
+        self.ring.push(item.clone());
+        self.steps.push_back(Step::Broadcast(item));
+    }
+
+    fn apply(&mut self, answer: &Answer<P>) {
+        let Answer { epochs, top, oldest, items } = answer;
+        let Some(synced) = &mut self.synced else {
+            self.synced = Some(Synced { epochs: epochs.clone(), position: epochs.at(*top) });
+            self.ring.clear();
+            if items.last().is_some_and(|last| last.position.offset == *top) {
+                items.iter().for_each(|item| self.ring.push(item.clone()));
+            }
+            return;
+        };
+        let before = synced.position;
+        let was_newest = synced.epochs.newest().id;
+        synced.epochs = epochs.clone();
+        // A position of the newest epoch may be ahead of the answer.
+        if epochs.newest().id != before.epoch && !epochs.is_valid(before, *top) {
+            let next = epochs.resume_point(before, *top);
+            self.miss(Missed { cause: MissedCause::Rewound, seen: before, next });
+        } else if epochs.newest().id != was_newest && epochs.newest().id != before.epoch {
+            self.steps
+                .push_back(Step::EpochChanged(Position::new(epochs.newest().id, epochs.newest().first - 1)));
+        }
+        self.deliver_ahead();
+        if let Some(seen) = self.position()
+            && *top > seen.offset
+            && *oldest > seen.offset + 1
+        {
+            let next = Position::new(epochs.of(oldest - 1), oldest - 1);
+            self.miss(Missed { cause: MissedCause::Trimmed, seen, next });
+        }
+        for item in items {
+            let is_next = self.position().is_some_and(|position| item.position.offset == position.offset + 1);
+            if is_next && epochs.has_message(item.position) {
+                self.deliver(item.clone());
+            }
+        }
+        let is_behind = self.position().is_some_and(|position| *top > position.offset);
+        self.is_behind |= is_behind;
+        // A broker that does not return a message which it has is not asked at once again.
+        self.has_failed |= is_behind && items.is_empty();
+    }
+
+    /// Moves all members to another position, and tells them.
+    fn miss(&mut self, missed: Missed) {
+        if let Some(synced) = &mut self.synced {
+            synced.position = missed.next;
+        }
+        self.ring.truncate(missed.next.offset);
+        self.answer = None;
+        self.steps.push_back(Step::Missed(missed));
+        if missed.cause == MissedCause::Rewound {
+            for (joiner, seen) in self.joiners.rewind(missed.next) {
+                self.steps.push_back(Step::WriteMissed(joiner, Missed { seen, ..missed }));
+            }
+        }
+    }
+
+    fn read_if_needed(&mut self) {
+        if self.reading.is_some() || self.has_failed || !self.has_room() {
+            return;
+        }
+        let position = self.position();
+        let from = match position {
+            Some(position) if self.is_behind || !self.ahead.is_empty() => {
+                Some(ReadFrom::After(position.offset))
+            }
+            _ => self.joiners.read_from(position, self.limits.read_messages),
+        };
+        let Some(from) = from else { return };
+        if position.is_some_and(|position| from == ReadFrom::After(position.offset)) {
+            self.is_behind = false;
+        }
+        let read = self.next_read;
+        self.next_read += 1;
+        self.reading = Some(read);
+        let mut range = ReadRange::new(from);
+        range.seen = position;
+        range.max_messages = self.limits.read_messages;
+        range.max_bytes = self.limits.read_bytes;
+        self.steps.push_back(Step::Read(read, range));
+    }
+}

@@ -1,0 +1,99 @@
+//! `Step`: what a follower asks its topic to do.
+
+use super::item::Item;
+use crate::broker::store::{Epochs, Position, ReadRange};
+use crate::error::Error;
+use std::fmt;
+
+/// Where the messages for a new member begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::broker) enum Start {
+    Now,
+    Last(u64),
+    /// Behind a position. If that is not possible, with the last messages.
+    After {
+        position: Position,
+        or_last: u64,
+    },
+}
+
+/// Where a new member has joined a topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Joined {
+    /// The position behind which the member receives all messages.
+    pub position: Position,
+    /// Whether this is the requested position. `false` if messages behind the requested one are lost
+    /// or are not kept any more, or if it is not a position of the topic. Without a requested
+    /// position, `true`.
+    pub recovered: bool,
+}
+
+/// Messages that members will not receive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Missed {
+    /// Why.
+    pub cause: MissedCause,
+    /// The position of the last message that the member has received.
+    pub seen: Position,
+    /// The position behind which the member receives all messages from now on.
+    pub next: Position,
+}
+
+/// Why members miss messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MissedCause {
+    /// The store has lost messages that the members have received. The message at
+    /// [`next`](Missed::next) is the last one that is still valid, or none is.
+    Rewound,
+    /// The history was trimmed before this node, or the new member, has read it.
+    Trimmed,
+}
+
+impl fmt::Display for Missed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Missed { cause, seen, next } = self;
+        match cause {
+            MissedCause::Rewound => {
+                write!(f, "the store has lost messages up to {seen}; it goes on behind {next}")
+            }
+            MissedCause::Trimmed => {
+                write!(f, "messages behind {seen} are not kept; it goes on behind {next}")
+            }
+        }
+    }
+}
+
+/// A new member that waits.
+pub(in crate::broker) type JoinerId = u64;
+
+/// Something to do, in order.
+#[derive(Debug)]
+pub(in crate::broker) enum Step<P> {
+    /// Write the message to all members.
+    Broadcast(Item<P>),
+    /// Tell all members.
+    Missed(Missed),
+    /// A new epoch began, without a loss that members have to know.
+    EpochChanged(Position),
+    /// The first step of a joiner.
+    Greet(JoinerId, Joined),
+    Write(JoinerId, Item<P>),
+    WriteMissed(JoinerId, Missed),
+    /// The joiner has all messages, and becomes a member.
+    Admit(JoinerId),
+    Fail(JoinerId, Error),
+    /// Read messages, and pass the answer with the number.
+    Read(u64, ReadRange),
+}
+
+/// The answer of a read.
+#[derive(Debug)]
+pub(in crate::broker) struct Answer<P> {
+    pub(in crate::broker) epochs: Epochs,
+    pub(in crate::broker) top: u64,
+    pub(in crate::broker) oldest: u64,
+    pub(in crate::broker) items: Vec<Item<P>>,
+}
