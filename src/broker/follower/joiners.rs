@@ -7,7 +7,7 @@ use super::{
     Follower,
     step::{Joined, JoinerId, Missed, MissedCause, Start, Step},
 };
-use crate::broker::store::{Position, ReadFrom};
+use crate::broker::store::{Epochs, Position, ReadFrom};
 use std::collections::VecDeque;
 
 #[derive(Debug, Default)]
@@ -42,19 +42,26 @@ impl Joiners {
         self.0.drain(..).map(|joiner| joiner.id).collect()
     }
 
-    /// Moves joiners back that have received messages behind a position, which are lost. Returns
-    /// them with their last positions.
-    pub(super) fn rewind(&mut self, next: Position) -> Vec<(JoinerId, Position)> {
+    /// Moves joiners back whose positions are not valid any more. Returns what they have to be told.
+    pub(super) fn rewind(&mut self, epochs: &Epochs, top: u64) -> Vec<(JoinerId, Missed)> {
         let mut rewound = Vec::new();
         for joiner in &mut self.0 {
-            if let Some(at) = joiner.at
-                && at.offset > next.offset
+            if let Some(seen) = joiner.at
+                && epochs.newest().id != seen.epoch
+                && !epochs.is_valid(seen, top)
             {
-                rewound.push((joiner.id, at));
+                let next = epochs.resume_point(seen, top);
+                rewound.push((joiner.id, Missed { cause: MissedCause::Rewound, seen, next }));
                 joiner.at = Some(next);
             }
         }
         rewound
+    }
+
+    /// Returns the position of a joiner that is ahead of this one. The store had it.
+    pub(super) fn ahead_of(&self, position: Position) -> Option<Position> {
+        let ahead = self.0.iter().filter_map(|joiner| joiner.at);
+        ahead.filter(|at| at.offset > position.offset).max_by_key(|at| at.offset)
     }
 
     /// Returns where to read for the first joiner, and for those whose messages begin shortly

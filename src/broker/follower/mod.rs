@@ -130,9 +130,14 @@ impl<P: Clone> Follower<P> {
         if seen.epoch != position.epoch || !found.is_valid(seen, top) || !is_valid || top > position.offset {
             self.is_behind = true;
         } else if position.offset == top && found.newest().id != position.epoch {
-            *position = found.at(top);
-            *epochs = found;
-            self.steps.push_back(Step::EpochChanged(*position));
+            if self.reading.is_some() {
+                // Its answer may be older than this one. Only a later read is certainly newer.
+                self.is_behind = true;
+            } else {
+                *position = found.at(top);
+                *epochs = found;
+                self.steps.push_back(Step::EpochChanged(*position));
+            }
         }
         self.settle();
     }
@@ -245,6 +250,9 @@ impl<P: Clone> Follower<P> {
             }
             return;
         };
+        for (joiner, missed) in self.joiners.rewind(epochs, *top) {
+            self.steps.push_back(Step::WriteMissed(joiner, missed));
+        }
         let before = synced.position;
         let was_newest = synced.epochs.newest().id;
         synced.epochs = epochs.clone();
@@ -284,11 +292,6 @@ impl<P: Clone> Follower<P> {
         self.ring.truncate(missed.next.offset);
         self.answer = None;
         self.steps.push_back(Step::Missed(missed));
-        if missed.cause == MissedCause::Rewound {
-            for (joiner, seen) in self.joiners.rewind(missed.next) {
-                self.steps.push_back(Step::WriteMissed(joiner, Missed { seen, ..missed }));
-            }
-        }
     }
 
     fn read_if_needed(&mut self) {
@@ -310,7 +313,7 @@ impl<P: Clone> Follower<P> {
         self.next_read += 1;
         self.reading = Some(read);
         let mut range = ReadRange::new(from);
-        range.seen = position;
+        range.seen = position.map(|position| self.joiners.ahead_of(position).unwrap_or(position));
         range.max_messages = self.limits.read_messages;
         range.max_bytes = self.limits.read_bytes;
         self.steps.push_back(Step::Read(read, range));

@@ -45,8 +45,9 @@ pub struct Missed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MissedCause {
-    /// The store has lost messages that the members have received. The message at
-    /// [`next`](Missed::next) is the last one that is still valid, or none is.
+    /// The position of the members is not valid any more, because the store has lost messages that
+    /// they have received, or does not know their epoch any more. Of the messages that they have,
+    /// those up to [`next`](Missed::next) are still valid if its epoch is theirs, and none otherwise.
     Rewound,
     /// The history was trimmed before this node, or the new member, has read it.
     Trimmed,

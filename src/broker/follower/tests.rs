@@ -1,1 +1,471 @@
+//! A follower against a model of the store, with random operations.
+//!
+//! Events are lost, doubled and reordered. Answers are late or fail. The store trims its history,
+//! and loses messages and whole topics.
 
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const LIMITS: FollowerLimits = FollowerLimits {
+    ring_messages: 4,
+    ring_bytes: 40,
+    ahead_messages: 3,
+    ahead_bytes: 30,
+    read_messages: 3,
+    read_bytes: 30,
+};
+
+#[derive(Debug, Clone)]
+enum Op {
+    Publish,
+    /// Publishes from the node of the follower, with the position that it has seen.
+    PublishSeen,
+    Trim(u64),
+    Rewind(u64),
+    LoseTopic,
+    Deliver(usize),
+    DeliverTwice(usize),
+    Drop(usize),
+    Execute,
+    Answer,
+    FailRead,
+    AskVerify,
+    ExecuteVerify,
+    AnswerVerify,
+    Join(Wanted),
+    Leave(usize),
+    Stall(bool),
+    Retry,
+}
+
+#[derive(Debug, Clone)]
+enum Wanted {
+    Now,
+    Last(u64),
+    /// Where a member is, or was when it left.
+    Of(usize, u64),
+    /// At the top of the store, which may be ahead of the node.
+    Top(u64),
+    Guess(u64, u64),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        8 => Just(Op::Publish),
+        2 => Just(Op::PublishSeen),
+        1 => (1..4_u64).prop_map(Op::Trim),
+        1 => (1..4_u64).prop_map(Op::Rewind),
+        1 => Just(Op::LoseTopic),
+        8 => (0..3_usize).prop_map(Op::Deliver),
+        1 => (0..3_usize).prop_map(Op::DeliverTwice),
+        1 => (0..3_usize).prop_map(Op::Drop),
+        5 => Just(Op::Execute),
+        5 => Just(Op::Answer),
+        1 => Just(Op::FailRead),
+        1 => Just(Op::AskVerify),
+        1 => Just(Op::ExecuteVerify),
+        1 => Just(Op::AnswerVerify),
+        4 => wanted().prop_map(Op::Join),
+        1 => (0..8_usize).prop_map(Op::Leave),
+        1 => any::<bool>().prop_map(Op::Stall),
+        1 => Just(Op::Retry),
+    ]
+}
+
+fn wanted() -> impl Strategy<Value = Wanted> {
+    prop_oneof![
+        Just(Wanted::Now),
+        (0..9_u64).prop_map(Wanted::Last),
+        ((0..8_usize), (0..3_u64)).prop_map(|(member, last)| Wanted::Of(member, last)),
+        (0..3_u64).prop_map(Wanted::Top),
+        ((1..5_u64), (0..20_u64)).prop_map(|(epoch, offset)| Wanted::Guess(epoch, offset)),
+    ]
+}
+
+/// The store of one topic.
+struct Store {
+    epochs: Epochs,
+    next_epoch: u64,
+    top: u64,
+    log: BTreeMap<u64, (Position, u64)>,
+    /// Whether the next message begins an epoch.
+    has_restarted: bool,
+    /// All messages that were ever stored.
+    published: BTreeMap<(u64, u64), u64>,
+}
+
+impl Store {
+    fn new() -> Self {
+        Store {
+            epochs: Epochs::first(1),
+            next_epoch: 2,
+            top: 0,
+            log: BTreeMap::new(),
+            has_restarted: false,
+            published: BTreeMap::new(),
+        }
+    }
+
+    fn oldest(&self) -> u64 {
+        let oldest = self.log.keys().next().copied().unwrap_or(self.top + 1);
+        oldest.max(self.epochs.as_slice()[0].first)
+    }
+
+    fn begin_epoch(&mut self) {
+        self.epochs.begin(self.next_epoch, self.top);
+        self.next_epoch += 1;
+        self.has_restarted = false;
+    }
+
+    fn see(&mut self, seen: Option<Position>) {
+        if seen.is_some_and(|seen| self.epochs.was_rewound(seen, self.top)) {
+            self.begin_epoch();
+        }
+    }
+
+    fn publish(&mut self, seen: Option<Position>) -> Item<u64> {
+        self.see(seen);
+        if self.has_restarted {
+            self.begin_epoch();
+        }
+        self.top += 1;
+        let (position, payload) = (self.epochs.at(self.top), self.published.len() as u64);
+        self.log.insert(self.top, (position, payload));
+        let twice = self.published.insert((position.epoch, position.offset), payload);
+        assert_eq!(twice, None, "a position is used once");
+        Item { position, payload, size: 7 }
+    }
+
+    fn trim(&mut self, messages: u64) {
+        for _ in 0..messages {
+            self.log.pop_first();
+        }
+        self.epochs.trim(self.oldest());
+    }
+
+    fn rewind(&mut self, messages: u64) {
+        for _ in 0..messages {
+            if self.top >= self.epochs.newest().first && self.log.pop_last().is_some() {
+                self.top -= 1;
+            }
+        }
+        self.has_restarted = true;
+    }
+
+    fn lose(&mut self) {
+        self.epochs = Epochs::first(self.next_epoch);
+        self.next_epoch += 1;
+        self.log.clear();
+        (self.top, self.has_restarted) = (0, false);
+    }
+
+    fn read(&mut self, range: ReadRange) -> Answer<u64> {
+        self.see(range.seen);
+        let oldest = self.oldest();
+        let from = match range.from {
+            ReadFrom::After(offset) => offset + 1,
+            ReadFrom::Last(messages) => (self.top + 1).saturating_sub(messages),
+        };
+        let items = self.log.range(from.max(oldest)..).take(usize::try_from(range.max_messages).unwrap());
+        let items =
+            items.map(|(_, (position, payload))| Item { position: *position, payload: *payload, size: 7 });
+        Answer { items: items.collect(), epochs: self.epochs.clone(), top: self.top, oldest }
+    }
+
+    fn can_resume(&self, start: Start) -> bool {
+        let Start::After { position, .. } = start else { return true };
+        self.epochs.is_valid(position, self.top) && self.oldest() <= position.offset + 1
+    }
+
+    fn verify(&mut self, seen: Position) -> TopicTop {
+        self.see(Some(seen));
+        TopicTop::new(self.epochs.clone(), self.top)
+    }
+}
+
+#[derive(Debug)]
+struct Member {
+    start: Start,
+    /// Whether it could resume when it came.
+    could_resume: bool,
+    at: Option<Position>,
+    is_admitted: bool,
+    is_gone: bool,
+}
+
+struct Simulation {
+    store: Store,
+    follower: Follower<u64>,
+    members: Vec<Member>,
+    events: Vec<Item<u64>>,
+    read: Option<(u64, ReadRange)>,
+    executed: Option<(u64, Answer<u64>)>,
+    verify: Option<Position>,
+    verified: Option<(Position, TopicTop)>,
+    is_stalled: bool,
+    /// The position of the members, as far as steps were carried out.
+    position: Option<Position>,
+    reads: usize,
+}
+
+impl Simulation {
+    fn new() -> Self {
+        Simulation {
+            store: Store::new(),
+            follower: Follower::new(LIMITS),
+            members: Vec::new(),
+            events: Vec::new(),
+            read: None,
+            executed: None,
+            verify: None,
+            verified: None,
+            is_stalled: false,
+            position: None,
+            reads: 0,
+        }
+    }
+
+    fn run(&mut self, op: Op) {
+        match op {
+            Op::Publish => {
+                let item = self.store.publish(None);
+                self.events.push(item);
+            }
+            Op::PublishSeen => {
+                let item = self.store.publish(self.follower.position());
+                self.events.push(item);
+            }
+            Op::Trim(messages) => self.store.trim(messages),
+            Op::Rewind(messages) => self.store.rewind(messages),
+            Op::LoseTopic => self.store.lose(),
+            Op::Deliver(at) if at < self.events.len() => self.follower.message(self.events.remove(at)),
+            Op::DeliverTwice(at) if at < self.events.len() => {
+                self.follower.message(self.events[at].clone());
+            }
+            Op::Drop(at) if at < self.events.len() => drop(self.events.remove(at)),
+            Op::Execute if self.executed.is_none() => {
+                self.executed = self.read.take().map(|(read, range)| (read, self.store.read(range)));
+            }
+            Op::Answer => {
+                if let Some((read, answer)) = self.executed.take() {
+                    self.follower.answered(read, Ok(answer));
+                }
+            }
+            Op::FailRead => {
+                if let Some((read, _)) = self.read.take() {
+                    self.follower.answered(read, Err(Error::Cancelled));
+                }
+            }
+            Op::AskVerify => self.verify = self.follower.position(),
+            Op::ExecuteVerify => {
+                self.verified = self.verify.take().map(|seen| (seen, self.store.verify(seen)));
+            }
+            Op::AnswerVerify => {
+                if let Some((seen, answer)) = self.verified.take() {
+                    self.follower.verified(seen, answer);
+                }
+            }
+            Op::Join(wanted) => self.join(&wanted),
+            Op::Leave(member) => {
+                if let Some(member) = self.members.get_mut(member) {
+                    member.is_gone = true;
+                }
+                self.follower.leave(member as u64);
+            }
+            Op::Stall(on) => self.is_stalled = on,
+            Op::Retry => self.follower.retry(),
+            _ => {}
+        }
+        self.carry_out();
+    }
+
+    fn join(&mut self, wanted: &Wanted) {
+        let start = match wanted {
+            Wanted::Now => Start::Now,
+            Wanted::Last(messages) => Start::Last(*messages),
+            Wanted::Of(member, or_last) => match self.members.get(*member).and_then(|member| member.at) {
+                Some(position) => Start::After { position, or_last: *or_last },
+                None => Start::Now,
+            },
+            Wanted::Top(or_last) => {
+                Start::After { position: self.store.epochs.at(self.store.top), or_last: *or_last }
+            }
+            Wanted::Guess(epoch, offset) => {
+                Start::After { position: Position::new(*epoch, *offset), or_last: 0 }
+            }
+        };
+        let could_resume = self.store.can_resume(start);
+        let member = Member { start, could_resume, at: None, is_admitted: false, is_gone: false };
+        self.follower.join(self.members.len() as u64, start);
+        self.members.push(member);
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(step) = self.follower.next_step() {
+            match step {
+                step @ (Step::Broadcast(_) | Step::Missed(_)) if self.is_stalled => {
+                    self.follower.put_back(step);
+                    return;
+                }
+                Step::Broadcast(item) => {
+                    let members =
+                        self.members.iter_mut().filter(|member| member.is_admitted && !member.is_gone);
+                    members.for_each(|member| receive(&self.store, member, &item));
+                    self.position = Some(item.position);
+                }
+                Step::Missed(missed) => {
+                    let members =
+                        self.members.iter_mut().filter(|member| member.is_admitted && !member.is_gone);
+                    members.for_each(|member| miss(&self.store, member, missed));
+                    self.position = Some(missed.next);
+                }
+                Step::EpochChanged(_) => {}
+                Step::Greet(joiner, joined) => self.greet(joiner, joined),
+                Step::Write(joiner, item) => {
+                    let member = &mut self.members[joiner as usize];
+                    assert!(!member.is_admitted);
+                    receive(&self.store, member, &item);
+                }
+                Step::WriteMissed(joiner, missed) => {
+                    miss(&self.store, &mut self.members[joiner as usize], missed);
+                }
+                Step::Admit(joiner) => {
+                    let member = &mut self.members[joiner as usize];
+                    assert!(!member.is_admitted);
+                    let at = member.at.expect("it was greeted");
+                    if let Some(position) = self.position {
+                        assert_eq!(at.offset, position.offset, "it has everything that members have");
+                    }
+                    self.position.get_or_insert(at);
+                    member.is_admitted = true;
+                }
+                Step::Fail(joiner, _) => self.members[joiner as usize].is_gone = true,
+                Step::Read(read, range) => {
+                    assert!(self.read.is_none() && self.executed.is_none(), "one read at a time");
+                    self.reads += 1;
+                    self.read = Some((read, range));
+                }
+            }
+        }
+    }
+
+    fn greet(&mut self, joiner: JoinerId, joined: Joined) {
+        let member = &mut self.members[joiner as usize];
+        assert_eq!(member.at, None);
+        member.at = Some(joined.position);
+        match member.start {
+            Start::Now | Start::Last(_) => assert!(joined.recovered),
+            Start::After { position, .. } => {
+                assert!(!joined.recovered || joined.position == position);
+                if member.could_resume && self.store.can_resume(member.start) {
+                    assert!(joined.recovered, "{position} can be resumed");
+                }
+            }
+        }
+    }
+
+    /// Everything arrives that still can arrive. Then all members have everything.
+    fn finish(&mut self) {
+        self.is_stalled = false;
+        self.events.clear();
+        self.carry_out();
+        for round in 0.. {
+            assert!(round < 200, "the follower comes to rest");
+            self.run(Op::AnswerVerify);
+            self.run(Op::AskVerify);
+            self.run(Op::ExecuteVerify);
+            self.run(Op::AnswerVerify);
+            while self.read.is_some() || self.executed.is_some() {
+                self.run(Op::Answer);
+                self.run(Op::Execute);
+                self.run(Op::Answer);
+                assert!(self.reads < 2000, "the follower does not read forever");
+            }
+            let Store { epochs, top, .. } = &self.store;
+            let is_done =
+                self.follower.position().is_none_or(|at| epochs.is_valid(at, *top) && at.offset == *top);
+            if is_done && self.follower.joiners() == 0 {
+                break;
+            }
+        }
+        for member in self.members.iter().filter(|member| !member.is_gone) {
+            assert!(member.is_admitted, "{member:?}");
+            let at = member.at.expect("it was greeted");
+            assert_eq!(at.offset, self.store.top);
+            assert!(
+                self.store.epochs.is_valid(at, self.store.top),
+                "{at} is not valid in {:?}",
+                self.store.epochs
+            );
+        }
+    }
+}
+
+fn receive(store: &Store, member: &mut Member, item: &Item<u64>) {
+    let at = member.at.expect("it was greeted");
+    assert_eq!(item.position.offset, at.offset + 1, "{member:?} receives {item:?}");
+    assert_eq!(store.published[&(item.position.epoch, item.position.offset)], item.payload);
+    member.at = Some(item.position);
+}
+
+/// A member is told of a loss only if there was one.
+fn miss(store: &Store, member: &mut Member, missed: Missed) {
+    assert_eq!(member.at.map(|at| at.offset), Some(missed.seen.offset));
+    match missed.cause {
+        MissedCause::Rewound => {
+            assert!(!store.epochs.is_valid(missed.seen, store.top), "{missed:?} {:?}", store.epochs);
+        }
+        MissedCause::Trimmed => {
+            assert!(
+                store.epochs.as_slice().len() > 1
+                    || store.oldest() > missed.seen.offset + 1
+                    || store.top == 0
+                    || !store.epochs.is_valid(missed.seen, store.top)
+            );
+        }
+    }
+    member.at = Some(missed.next);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn members_receive_every_message_in_order_or_are_told(ops in prop::collection::vec(op(), 1..120)) {
+        let mut simulation = Simulation::new();
+        ops.into_iter().for_each(|op| simulation.run(op));
+        simulation.finish();
+    }
+}
+
+#[test]
+fn one_read_serves_all_joiners() {
+    let mut simulation = Simulation::new();
+    (0..3).for_each(|_| simulation.run(Op::Publish));
+    simulation.events.clear();
+    for offset in 0..1000 {
+        simulation.run(Op::Join(Wanted::Guess(1, offset % 3)));
+    }
+    assert_eq!(simulation.reads, 1);
+    simulation.run(Op::Execute);
+    simulation.run(Op::Answer);
+    assert_eq!((simulation.reads, simulation.follower.joiners()), (1, 0));
+    simulation.run(Op::Join(Wanted::Guess(1, 1)));
+    assert_eq!((simulation.reads, simulation.follower.joiners()), (1, 0), "the ring serves it");
+    simulation.finish();
+}
+
+#[test]
+fn the_messages_that_are_kept_are_bounded() {
+    let mut follower = Follower::new(LIMITS);
+    follower.join(0, Start::Now);
+    let message = |offset| Item { position: Position::new(1, offset), payload: (), size: 7 };
+    (100..200).for_each(|offset| follower.message(message(offset)));
+    let Some(Step::Read(read, _)) = follower.next_step() else { panic!("a read") };
+    let answer = Answer { epochs: Epochs::first(1), top: 0, oldest: 1, items: Vec::new() };
+    follower.answered(read, Ok(answer));
+    (1..2000).for_each(|offset| follower.message(message(offset)));
+    assert!(follower.ring_bytes() <= LIMITS.ring_bytes);
+    assert!(follower.steps.len() <= MAX_STEPS + 10, "{}", follower.steps.len());
+}
