@@ -224,6 +224,12 @@ impl TimeSource {
         nanos(self.clock.now().saturating_duration_since(self.origin)).min(END_OF_TIME)
     }
 
+    /// Returns the clock.
+    #[cfg(feature = "broker")]
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+
     /// Reads the time of day.
     pub(crate) fn wall_time(&self) -> SystemTime {
         self.clock.wall_time()

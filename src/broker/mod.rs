@@ -11,10 +11,20 @@
 //! which positions are still valid.
 
 mod follower;
+mod node;
 pub mod store;
+mod topic;
+mod topics;
 
 pub use follower::{Joined, Missed, MissedCause};
+pub use node::BrokerMetrics;
 pub use store::{
     Broker, BrokerError, HistoryLimits, MemoryBroker, MemoryBrokerBuilder, MessageId, NodeId, Position,
     TopicName,
 };
+#[cfg(feature = "json")]
+pub use topic::JsonFormat;
+pub use topic::{
+    Accepted, NewMessage, Subscription, Topic, TopicBuilder, TopicEvent, TopicFormat, WhenUnreachable,
+};
+pub use topics::{Topics, TopicsBuilder};

@@ -59,5 +59,9 @@ resources! {
     RedisCommands => "pending commands of a Redis connection", "`RedisSettings::max_pending`";
     RedisCommandBytes => "bytes of pending commands of a Redis connection", "`RedisSettings::max_pending_bytes`";
     RedisSubscriptions => "subscriptions of a Redis client", "`RedisSettings::max_subscriptions`";
+    Topics => "topics of a node", "`TopicsBuilder::max_topics`";
+    TopicMembers => "members of a topic", "`TopicBuilder::max_members`";
+    TopicJoiners => "new members that wait for messages of a topic", "`TopicBuilder::max_joiners`";
+    Publications => "unanswered publications of a node", "`TopicsBuilder::max_pending`";
     PoolWaiters => "waiters of a channel pool", "`ChannelPoolBuilder::max_waiters`";
 }

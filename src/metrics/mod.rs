@@ -21,7 +21,7 @@ mod histogram;
 mod metric;
 mod table;
 
-#[cfg(feature = "durable")]
+#[cfg(any(feature = "broker", feature = "durable"))]
 pub(crate) use counter::Counter;
 pub use histogram::Histogram;
 #[cfg(feature = "durable")]

@@ -65,6 +65,7 @@ impl<P: Clone> Ring<P> {
         self.items.iter().skip(skip)
     }
 
+    #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -137,10 +138,5 @@ impl<P> Ahead<P> {
     pub(super) fn forget_before(&mut self, read: u64) {
         self.items.retain(|_, (_, next_read)| *next_read > read);
         self.bytes = self.items.values().map(|(item, _)| item.size).sum();
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.items.clear();
-        self.bytes = 0;
     }
 }

@@ -24,6 +24,7 @@ struct Joiner {
 }
 
 impl Joiners {
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

@@ -88,12 +88,14 @@ impl<P: Clone> Follower<P> {
     }
 
     /// Returns the number of joiners that wait.
-    pub(in crate::broker) fn joiners(&self) -> usize {
+    #[cfg(test)]
+    fn joiners(&self) -> usize {
         self.joiners.len()
     }
 
     /// Returns the bytes of the messages in memory.
-    pub(in crate::broker) fn ring_bytes(&self) -> usize {
+    #[cfg(test)]
+    fn ring_bytes(&self) -> usize {
         self.ring.bytes()
     }
 
@@ -183,15 +185,11 @@ impl<P: Clone> Follower<P> {
         self.settle();
     }
 
-    /// Nobody needs the topic: forgets everything.
-    pub(in crate::broker) fn clear(&mut self) {
-        self.synced = None;
-        self.ring.clear();
-        self.ahead.clear();
-        self.reading = None;
-        self.answer = None;
-        (self.is_behind, self.has_failed) = (false, false);
-        self.steps.clear();
+    /// Nobody needs the topic: forgets everything, and returns it. Answers that are under way are
+    /// late.
+    pub(in crate::broker) fn reset(&mut self) -> Self {
+        let fresh = Follower { next_read: self.next_read, ..Follower::new(self.limits) };
+        std::mem::replace(self, fresh)
     }
 
     // ---- outputs --------------------------------------------------------------------------------

@@ -119,6 +119,57 @@ pub trait Broker: Send + Sync + 'static {
     fn close(&self) -> Completion<()>;
 }
 
+/// For programs that choose the broker when they start: `Arc<dyn Broker>`.
+impl<B: Broker + ?Sized> Broker for Arc<B> {
+    fn start(&self, start: BrokerStart) -> Result<()> {
+        (**self).start(start)
+    }
+
+    fn follow(&self, partition: Partition, on: bool) {
+        (**self).follow(partition, on);
+    }
+
+    fn publish(&self, publication: Publication) -> Completion<Published> {
+        (**self).publish(publication)
+    }
+
+    fn notify(&self, notification: Notification) -> Result<()> {
+        (**self).notify(notification)
+    }
+
+    fn read(&self, topic: &TopicName, range: ReadRange) -> Completion<History> {
+        (**self).read(topic, range)
+    }
+
+    fn tops(&self, partition: Partition, topics: Vec<TopicSeen>) -> Completion<PartitionTops> {
+        (**self).tops(partition, topics)
+    }
+
+    fn change(&self, update: MapUpdate) -> Completion<Changed> {
+        (**self).change(update)
+    }
+
+    fn snapshot(&self, topic: &TopicName, seen: Option<Position>) -> Completion<Snapshot> {
+        (**self).snapshot(topic, seen)
+    }
+
+    fn renew(&self, lease: NodeLease) -> Completion<()> {
+        (**self).renew(lease)
+    }
+
+    fn end_lost_leases(&self) -> Completion<Vec<NodeId>> {
+        (**self).end_lost_leases()
+    }
+
+    fn end_lease(&self, node: &NodeId) -> Completion<()> {
+        (**self).end_lease(node)
+    }
+
+    fn close(&self) -> Completion<()> {
+        (**self).close()
+    }
+}
+
 /// The receiver of a broker's events: the node.
 pub trait BrokerSink: Send + Sync {
     /// Handles an event. Does not block.

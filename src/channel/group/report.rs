@@ -17,6 +17,8 @@ pub struct Broadcast {
     pub(super) members: usize,
     pub(super) loops: Box<[u32]>,
     pub(super) unreached: usize,
+    /// The loops that have refused it.
+    pub(super) unreached_loops: Vec<u32>,
     pub(super) progress: Arc<Progress>,
 }
 
@@ -35,6 +37,12 @@ impl Broadcast {
     /// refused it: its queue is full, or it has ended.
     pub fn unreached(&self) -> usize {
         self.unreached
+    }
+
+    /// Returns the loops that have refused the broadcast.
+    #[cfg(feature = "broker")]
+    pub(crate) fn unreached_loops(&self) -> &[u32] {
+        &self.unreached_loops
     }
 
     /// Completes with the report when all members were processed.

@@ -71,7 +71,7 @@ impl<M: Clone + Send + Sync + 'static> SharedBroadcast<M> {
         let Sending { parts, members, except, latest, is_bulk, .. } = &shared_broadcast.sending;
         let (members, latest, loops) =
             (*members, *latest, parts.iter().map(|part| part.event_loop).collect());
-        let (mut unreached, mut refused, mut reason) = (0, 0, None);
+        let (mut unreached, mut unreached_loops, mut reason) = (0, Vec::new(), None);
         let mut reserved = reserved.into_iter();
         for part in parts.iter() {
             let except = except.filter(|id| id.event_loop == part.event_loop).map(|id| id.key);
@@ -85,13 +85,13 @@ impl<M: Clone + Send + Sync + 'static> SharedBroadcast<M> {
             };
             if let Err((delivery, why)) = sent {
                 unreached += delivery.members();
-                refused += 1;
+                unreached_loops.push(part.event_loop);
                 reason = Some(why);
             }
         }
         let progress = shared_broadcast.progress.clone();
         if let Some(reason) = reason
-            && refused == parts.len()
+            && unreached_loops.len() == parts.len()
         {
             match Arc::try_unwrap(shared_broadcast) {
                 Ok(shared_broadcast) => return Err(SendError::new(shared_broadcast.message, reason)),
@@ -99,7 +99,7 @@ impl<M: Clone + Send + Sync + 'static> SharedBroadcast<M> {
                 Err(_) => unreachable!("a refused parcel has no other owner"),
             }
         }
-        Ok(Broadcast { members, loops, unreached, progress })
+        Ok(Broadcast { members, loops, unreached, unreached_loops, progress })
     }
 }
 

@@ -1,0 +1,38 @@
+//! `FollowedTopic`: a topic without the type of its messages.
+
+use crate::broker::store::{BrokerError, Notification, Position, TopicChange, TopicName, TopicTop};
+use std::{any::Any, sync::Arc};
+
+/// A topic of this node.
+pub(in crate::broker) trait FollowedTopic: Send + Sync {
+    fn name(&self) -> &TopicName;
+
+    /// Something was stored in the topic.
+    fn stored(self: Arc<Self>, change: TopicChange);
+
+    fn notified(self: Arc<Self>, notification: Notification);
+
+    /// Returns the position up to which members have been served.
+    fn seen(&self) -> Option<Position>;
+
+    /// The topic was verified with a position of [`seen`](FollowedTopic::seen).
+    fn verified(self: Arc<Self>, seen: Position, top: TopicTop);
+
+    /// Events may be missing until [`resumed`](FollowedTopic::resumed).
+    fn interrupted(&self, error: &BrokerError);
+
+    fn resumed(self: Arc<Self>);
+
+    /// Reads again after an error.
+    fn retry(self: Arc<Self>);
+
+    /// Called once in an interval. If the topic has had no members for some time, forgets everything
+    /// and returns it, to be dropped without a lock.
+    fn rest(&self) -> Option<Box<dyn Any + Send>>;
+
+    /// Fails everything that waits.
+    fn close(self: Arc<Self>);
+
+    /// For the handle, which knows the type.
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}

@@ -1,0 +1,242 @@
+//! `Node`: the topics of one node, their partitions, and the lease of the node.
+//!
+//! It runs on the threads of the broker and of the program, and on one event loop for what happens
+//! from time to time. Invariants: no lock is held while the broker or a topic is called. A partition
+//! is followed while it has topics with members.
+
+mod followed;
+mod lease_watch;
+mod metrics;
+mod part;
+mod router;
+mod upkeep;
+mod watch;
+
+pub(in crate::broker) use followed::FollowedTopic;
+pub use metrics::BrokerMetrics;
+pub(in crate::broker) use metrics::Metrics;
+
+use crate::broker::store::{
+    Broker, BrokerError, BrokerStart, NodeId, Partition, PartitionTops, Partitions, Position, Sequence,
+    TopicName, TopicSeen,
+};
+use crate::{
+    clock::TimeSource,
+    error::{Error, Resource, Result},
+    event_loop::EventLoop,
+    sync::{Completion, Locked, Permits, Random, completion},
+};
+use lease_watch::LeaseWatch;
+use part::Part;
+use router::Router;
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use watch::Ask;
+
+/// The settings of a node.
+#[derive(Debug, Clone)]
+pub(in crate::broker) struct NodeSettings {
+    pub(in crate::broker) name: Option<String>,
+    pub(in crate::broker) partitions: Partitions,
+    pub(in crate::broker) max_topics: usize,
+    pub(in crate::broker) max_pending: usize,
+    pub(in crate::broker) max_payload: usize,
+    pub(in crate::broker) verify_interval: Duration,
+    pub(in crate::broker) lease: Duration,
+}
+
+pub(in crate::broker) struct Node {
+    pub(in crate::broker) broker: Box<dyn Broker>,
+    pub(in crate::broker) event_loop: EventLoop,
+    pub(in crate::broker) metrics: Metrics,
+    pub(in crate::broker) settings: NodeSettings,
+    /// Permits for publications without an answer.
+    pub(in crate::broker) pending: Permits,
+    time: TimeSource,
+    random: Random,
+    topics: Locked<BTreeMap<TopicName, Weak<dyn FollowedTopic>>>,
+    parts: Vec<Part>,
+    lease: Locked<LeaseWatch>,
+    is_closed: AtomicBool,
+}
+
+impl Node {
+    /// Starts a broker for a node.
+    pub(in crate::broker) fn start(
+        broker: Box<dyn Broker>,
+        event_loop: EventLoop,
+        settings: NodeSettings,
+    ) -> Result<Arc<Self>> {
+        let random = Random::new(event_loop.shared.random.next());
+        let name = settings.name.clone().unwrap_or_else(|| format!("node-{:016x}", random.next()));
+        let node = NodeId::new(name, random.next())?;
+        let node = Arc::new(Node {
+            broker,
+            metrics: Metrics::default(),
+            pending: Permits::new(settings.max_pending),
+            time: event_loop.shared.time.clone(),
+            event_loop,
+            topics: Locked::default(),
+            parts: settings.partitions.all().map(|_| Part::default()).collect(),
+            lease: Locked::new(LeaseWatch::new(node, settings.lease)),
+            is_closed: AtomicBool::new(false),
+            random,
+            settings,
+        });
+        let router = Arc::new(Router::new(Arc::downgrade(&node)));
+        let (partitions, clock) = (node.settings.partitions, node.time.clock());
+        node.broker.start(BrokerStart::new(partitions, router, clock, node.random.next()))?;
+        node.start_upkeep()?;
+        Ok(node)
+    }
+
+    pub(in crate::broker) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    // ---- topics ---------------------------------------------------------------------------------
+
+    /// Finds a topic, or adds the one that `create` returns.
+    pub(in crate::broker) fn open(
+        &self,
+        name: &TopicName,
+        create: impl FnOnce() -> Arc<dyn FollowedTopic>,
+    ) -> Result<Arc<dyn FollowedTopic>> {
+        if self.is_closed() {
+            return Err(BrokerError::Closed.into());
+        }
+        if let Some(found) = self.topics.read(|topics| topics.get(name).and_then(Weak::upgrade)) {
+            return Ok(found);
+        }
+        // Created without the lock. If another thread was faster, its topic is the one.
+        let created = create();
+        let (topic, limit) = (created.clone(), self.settings.max_topics);
+        self.topics.change(|topics| {
+            if let Some(found) = topics.get(name).and_then(Weak::upgrade) {
+                return (Ok(found), None);
+            }
+            if topics.len() >= limit {
+                topics.retain(|_, topic| topic.strong_count() > 0);
+            }
+            if topics.len() >= limit {
+                return (Err(Error::Full { resource: Resource::Topics, limit }), None);
+            }
+            let replaced = topics.insert(name.clone(), Arc::downgrade(&topic));
+            (Ok(topic), replaced)
+        })
+    }
+
+    /// Follows a topic that has got its first member.
+    pub(in crate::broker) fn activate(&self, topic: Arc<dyn FollowedTopic>) {
+        let partition = self.partition(topic.name());
+        let Some(part) = self.part(partition) else { return };
+        if part.add(topic) {
+            self.metrics.followed_partitions.add_shared(1);
+        }
+        part.pass_follow(|on| self.broker.follow(partition, on));
+    }
+
+    pub(in crate::broker) fn partition(&self, topic: &TopicName) -> Partition {
+        self.settings.partitions.of(topic)
+    }
+
+    fn part(&self, partition: Partition) -> Option<&Part> {
+        self.parts.get(usize::from(partition.get()))
+    }
+
+    fn all_parts(&self) -> impl Iterator<Item = (Partition, &Part)> {
+        self.settings.partitions.all().zip(&self.parts)
+    }
+
+    // ---- verification ---------------------------------------------------------------------------
+
+    /// Asks the next question about a partition, if there is one.
+    fn verify(self: &Arc<Self>, partition: Partition) {
+        let Some(part) = self.part(partition) else { return };
+        let Some((question, ask)) = part.next_ask() else { return };
+        let topics = if ask == Ask::Topics { part.topics() } else { Vec::new() };
+        let seen = topics.into_iter().filter_map(|topic| topic.seen().map(|seen| (topic, seen)));
+        let mut seen: Vec<_> = seen.collect();
+        seen.reverse();
+        self.metrics.verifications.add_shared(1);
+        self.ask(Question { partition, question, rest: seen, asked: Vec::new(), first: None });
+    }
+
+    /// Asks for a part of the topics, and then for the others.
+    fn ask(self: &Arc<Self>, mut question: Question) {
+        let others = question.rest.len().saturating_sub(TopicSeen::LIMIT);
+        question.asked = question.rest.split_off(others);
+        let topics =
+            question.asked.iter().map(|(topic, seen)| TopicSeen::new(topic.name().clone(), Some(*seen)));
+        let node = Arc::downgrade(self);
+        self.broker.tops(question.partition, topics.collect()).on_complete(move |tops| {
+            if let Some(node) = node.upgrade() {
+                node.verified(question, tops);
+            }
+        });
+    }
+
+    fn verified(self: &Arc<Self>, mut question: Question, tops: Result<PartitionTops>) {
+        let Some(part) = self.part(question.partition) else { return };
+        match tops {
+            Ok(tops) => {
+                for ((topic, seen), top) in question.asked.drain(..).zip(tops.topics) {
+                    topic.verified(seen, top);
+                }
+                let first = *question.first.get_or_insert(tops.sequence);
+                if !question.rest.is_empty() {
+                    return self.ask(question);
+                }
+                part.answered(question.question, first);
+            }
+            Err(error) => {
+                log::debug!("partition {} was not verified: {error:#}", question.partition);
+                self.metrics.verify_failures.add_shared(1);
+                part.failed(question.question);
+            }
+        }
+        self.verify(question.partition);
+    }
+
+    // ---- end ------------------------------------------------------------------------------------
+
+    /// Ends the lease and closes the broker. Everything that waits fails.
+    pub(in crate::broker) fn close(self: &Arc<Self>) -> Completion {
+        let was_closed = self.is_closed.swap(true, Ordering::AcqRel);
+        for (_, part) in self.all_parts() {
+            part.topics().into_iter().for_each(|topic| topic.close());
+        }
+        if was_closed {
+            return self.broker.close();
+        }
+        let (completer, completion) = completion(None);
+        let node = self.clone();
+        self.broker.end_lease(&self.lease.read(|lease| lease.node().clone())).on_complete(move |_| {
+            node.broker.close().on_complete(move |closed| completer.complete(closed));
+        });
+        completion
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.broker.close().detach();
+    }
+}
+
+/// A question about a partition and its topics.
+struct Question {
+    partition: Partition,
+    question: u64,
+    /// Topics that were not asked for yet.
+    rest: Vec<(Arc<dyn FollowedTopic>, Position)>,
+    asked: Vec<(Arc<dyn FollowedTopic>, Position)>,
+    /// The sequence of the first answer.
+    first: Option<Sequence>,
+}

@@ -1,0 +1,218 @@
+//! `PartitionWatch`: when a node has to verify a partition. Pure.
+//!
+//! Invariants: one question is under way at a time. While events follow each other in sequence, and
+//! within an interval at least one does, nothing is asked. After a gap, and after each interruption,
+//! all topics are asked for, with an answer that is newer than the gap.
+
+use crate::broker::store::Sequence;
+
+/// A question to the broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Ask {
+    /// The sequence only.
+    Sequence,
+    /// The tops of all topics with members, too.
+    Topics,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct PartitionWatch {
+    /// The newest sequence of which the node knows that it has missed nothing that it does not
+    /// verify.
+    sequence: Option<Sequence>,
+    /// Whether events are delivered.
+    is_live: bool,
+    /// Whether there was an event since the last tick.
+    has_heard: bool,
+    need: Option<Ask>,
+    /// The event that revealed a gap.
+    gap: Option<Sequence>,
+    asking: Option<Asking>,
+    next_question: u64,
+}
+
+#[derive(Debug)]
+struct Asking {
+    question: u64,
+    ask: Ask,
+    /// The sequence when the question was asked.
+    sequence: Option<Sequence>,
+}
+
+impl PartitionWatch {
+    pub(super) fn is_live(&self) -> bool {
+        self.is_live
+    }
+
+    /// Delivery is in place; earlier events may be missing.
+    pub(super) fn following(&mut self) {
+        self.is_live = true;
+        self.sequence = None;
+        self.asking = None;
+        self.need = Some(Ask::Topics);
+    }
+
+    pub(super) fn interrupted(&mut self) {
+        *self = PartitionWatch { next_question: self.next_question, ..PartitionWatch::default() };
+    }
+
+    /// An event was delivered. Returns whether it reveals a gap.
+    pub(super) fn event(&mut self, sequence: Sequence) -> bool {
+        self.has_heard = true;
+        let Some(known) = self.sequence.replace(sequence) else { return false };
+        let is_same = known.generation == sequence.generation;
+        if is_same && sequence.number <= known.number {
+            self.sequence = Some(known);
+            return false;
+        }
+        let is_gap = !is_same || sequence.number != known.number + 1;
+        if is_gap {
+            self.need = Some(Ask::Topics);
+            self.gap = Some(sequence);
+        }
+        is_gap
+    }
+
+    /// An interval has passed.
+    pub(super) fn tick(&mut self) {
+        if !std::mem::take(&mut self.has_heard) && self.is_live {
+            self.need = self.need.max(Some(Ask::Sequence));
+        }
+    }
+
+    /// Returns the next question, with its number.
+    pub(super) fn next_ask(&mut self) -> Option<(u64, Ask)> {
+        if self.asking.is_some() || !self.is_live {
+            return None;
+        }
+        let ask = self.need.take()?;
+        let question = self.next_question;
+        self.next_question += 1;
+        self.gap = None;
+        self.asking = Some(Asking { question, ask, sequence: self.sequence });
+        Some((question, ask))
+    }
+
+    /// A question was answered with the sequence of the partition.
+    pub(super) fn answered(&mut self, question: u64, found: Sequence) {
+        let Some(Asking { ask, sequence: asked, .. }) =
+            self.asking.take_if(|asking| asking.question == question)
+        else {
+            return;
+        };
+        let is_known = self.sequence.is_some_and(|known| is_covered(found, known));
+        if ask == Ask::Sequence {
+            // An event that is on its way may be the reason. Then the topics have nothing new.
+            self.need = if is_known { self.need } else { Some(Ask::Topics) };
+        } else if !is_known {
+            if self.sequence == asked || self.sequence.is_some_and(|known| is_covered(known, found)) {
+                self.sequence = Some(found);
+            } else {
+                self.need = Some(Ask::Topics);
+            }
+            if self.gap.is_some_and(|gap| is_covered(gap, found)) {
+                (self.need, self.gap) = (None, None);
+            }
+        }
+    }
+
+    /// A question was not answered. It is asked again after the next tick.
+    pub(super) fn failed(&mut self, question: u64) {
+        if self.asking.take_if(|asking| asking.question == question).is_some() {
+            (self.has_heard, self.sequence) = (false, None);
+        }
+    }
+}
+
+/// Returns whether an answer with the sequence `found` has everything up to `sequence`.
+fn is_covered(sequence: Sequence, found: Sequence) -> bool {
+    sequence.generation == found.generation && sequence.number <= found.number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live() -> PartitionWatch {
+        let mut watch = PartitionWatch::default();
+        watch.following();
+        assert_eq!(watch.next_ask(), Some((0, Ask::Topics)));
+        watch.answered(0, Sequence::new(1, 10));
+        watch
+    }
+
+    #[test]
+    fn events_in_sequence_need_no_question() {
+        let mut watch = live();
+        for number in 8..20 {
+            assert!(!watch.event(Sequence::new(1, number)), "late ones and the next ones");
+            watch.tick();
+            assert_eq!(watch.next_ask(), None);
+        }
+    }
+
+    #[test]
+    fn a_gap_and_another_generation_need_the_topics() {
+        let mut watch = live();
+        assert!(watch.event(Sequence::new(1, 12)));
+        assert_eq!(watch.next_ask(), Some((1, Ask::Topics)));
+        assert!(watch.event(Sequence::new(1, 14)));
+        assert_eq!(watch.next_ask(), None, "one question at a time");
+        watch.answered(1, Sequence::new(1, 12));
+        assert_eq!(watch.next_ask(), Some((2, Ask::Topics)), "the answer is older than the gap");
+        watch.answered(2, Sequence::new(1, 14));
+        assert_eq!(watch.next_ask(), None);
+        assert!(watch.event(Sequence::new(2, 15)));
+        assert_eq!(watch.next_ask(), Some((3, Ask::Topics)));
+    }
+
+    #[test]
+    fn an_answer_that_is_newer_than_the_gap_is_enough() {
+        let mut watch = live();
+        watch.event(Sequence::new(1, 12));
+        watch.next_ask();
+        watch.event(Sequence::new(1, 14));
+        watch.answered(1, Sequence::new(1, 15));
+        assert_eq!(watch.next_ask(), None);
+        assert!(!watch.event(Sequence::new(1, 15)) && !watch.event(Sequence::new(1, 16)));
+    }
+
+    #[test]
+    fn a_quiet_partition_is_asked_for_its_sequence() {
+        let mut watch = live();
+        watch.tick();
+        assert_eq!(watch.next_ask(), Some((1, Ask::Sequence)));
+        watch.answered(1, Sequence::new(1, 10));
+        assert_eq!(watch.next_ask(), None);
+        watch.tick();
+        watch.next_ask();
+        watch.answered(2, Sequence::new(1, 11));
+        assert_eq!(watch.next_ask(), Some((3, Ask::Topics)), "an event was lost");
+    }
+
+    #[test]
+    fn an_unanswered_question_is_asked_again() {
+        let mut watch = live();
+        watch.event(Sequence::new(1, 12));
+        watch.next_ask();
+        watch.failed(1);
+        assert_eq!(watch.next_ask(), None);
+        watch.tick();
+        assert_eq!(watch.next_ask(), Some((2, Ask::Sequence)));
+        watch.answered(2, Sequence::new(1, 12));
+        assert_eq!(watch.next_ask(), Some((3, Ask::Topics)));
+    }
+
+    #[test]
+    fn an_interruption_ends_questions() {
+        let mut watch = live();
+        watch.tick();
+        watch.next_ask();
+        watch.interrupted();
+        watch.tick();
+        assert_eq!(watch.next_ask(), None);
+        watch.following();
+        watch.answered(1, Sequence::new(1, 10));
+        assert_eq!(watch.next_ask(), Some((2, Ask::Topics)));
+    }
+}

@@ -1,0 +1,316 @@
+//! `TopicCore`: a topic of a node.
+
+use super::{
+    builder::OnEvent,
+    event::TopicEvent,
+    format::TopicFormat,
+    settings::TopicSettings,
+    subscription::{Greeting, Subscription},
+};
+use crate::broker::{
+    follower::{Follower, Item, Joined, JoinerId},
+    node::{FollowedTopic, Node},
+    store::{BrokerError, Notification, Position, Published, TopicChange, TopicName, TopicTop},
+};
+use crate::{
+    channel::{Channel, group::ChannelGroup},
+    error::{Error, Resource, Result, panic_message},
+    id::ChannelId,
+    sync::{Completer, Completion, Locked, completion},
+};
+use bytes::Bytes;
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+/// How many intervals a topic without members is kept.
+const RESTING_INTERVALS: u32 = 2;
+
+pub(super) struct TopicCore<M> {
+    pub(super) node: Arc<Node>,
+    pub(super) name: TopicName,
+    pub(super) settings: TopicSettings,
+    pub(super) group: ChannelGroup<M>,
+    pub(super) state: Locked<TopicState<M>>,
+    format: Box<dyn TopicFormat<M>>,
+    on_event: Option<OnEvent>,
+}
+
+pub(super) struct TopicState<M> {
+    /// Messages that were not understood are `None`. They have a position all the same.
+    pub(super) follower: Follower<Option<M>>,
+    pub(super) joining: BTreeMap<JoinerId, Joining<M>>,
+    next_joiner: JoinerId,
+    /// Whether a thread carries out steps.
+    pub(super) is_pumping: bool,
+    /// Whether steps wait until the group accepts broadcasts again.
+    pub(super) is_delayed: bool,
+    /// Whether the node follows the topic.
+    is_active: bool,
+    /// Intervals without members.
+    resting: u32,
+    /// The position of the last message that this node has published.
+    published: Option<Position>,
+}
+
+/// A channel that is about to become a member.
+pub(super) struct Joining<M> {
+    pub(super) channel: Channel<M>,
+    pub(super) greeting: Option<Greeting<M>>,
+    pub(super) completer: Option<Completer<Joined>>,
+    pub(super) joined: Option<Joined>,
+    /// Whether it has left before it became a member.
+    pub(super) has_left: bool,
+}
+
+impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
+    pub(super) fn new(
+        node: Arc<Node>,
+        name: TopicName,
+        format: Box<dyn TopicFormat<M>>,
+        settings: TopicSettings,
+        on_event: Option<OnEvent>,
+    ) -> Arc<Self> {
+        let state = TopicState {
+            follower: Follower::new(settings.follower()),
+            joining: BTreeMap::new(),
+            next_joiner: 0,
+            is_pumping: false,
+            is_delayed: false,
+            is_active: false,
+            resting: 0,
+            published: None,
+        };
+        let state = Locked::new(state);
+        Arc::new(TopicCore { node, name, settings, group: ChannelGroup::new(), state, format, on_event })
+    }
+
+    // ---- members --------------------------------------------------------------------------------
+
+    pub(super) fn subscribe(self: &Arc<Self>, subscription: Subscription<M>) -> Completion<Joined> {
+        let (completer, completion) = completion(None);
+        match self.begin_join(subscription, completer) {
+            Ok(true) => self.node.activate(self.clone()),
+            Ok(false) => {}
+            Err((completer, error)) => completer.complete(Err(error)),
+        }
+        self.pump();
+        completion
+    }
+
+    /// Returns whether the topic was not followed before.
+    fn begin_join(
+        &self,
+        subscription: Subscription<M>,
+        completer: Completer<Joined>,
+    ) -> Result<bool, (Completer<Joined>, Error)> {
+        let id = subscription.channel.id();
+        let members = self.group.len();
+        if self.node.is_closed() {
+            return Err((completer, BrokerError::Closed.into()));
+        }
+        if members >= self.settings.max_members {
+            let limit = self.settings.max_members;
+            return Err((completer, Error::Full { resource: Resource::TopicMembers, limit }));
+        }
+        let is_member = self.group.contains(id);
+        self.state.change(|state| {
+            if is_member || state.joining.values().any(|joining| joining.channel.id() == id) {
+                let error =
+                    Error::setting("channel", format_args!("{id:?}"), "a channel that is not a member");
+                return (Err((completer, error)), Some(subscription));
+            }
+            if state.joining.len() >= self.settings.max_joiners {
+                let limit = self.settings.max_joiners;
+                let error = Error::Full { resource: Resource::TopicJoiners, limit };
+                return (Err((completer, error)), Some(subscription));
+            }
+            let joiner = state.next_joiner;
+            state.next_joiner += 1;
+            let start = subscription.start();
+            let Subscription { channel, greeting, .. } = subscription;
+            let joining =
+                Joining { channel, greeting, completer: Some(completer), joined: None, has_left: false };
+            state.joining.insert(joiner, joining);
+            state.follower.join(joiner, start);
+            (Ok(!std::mem::replace(&mut state.is_active, true)), None)
+        })
+    }
+
+    /// Returns whether the channel was a member, or was about to become one.
+    pub(super) fn leave(&self, id: ChannelId) -> bool {
+        let completer = self.state.change(|state| {
+            let joiner = state.joining.iter_mut().find(|(_, joining)| joining.channel.id() == id);
+            let Some((joiner, joining)) = joiner else { return (None, None) };
+            let (joiner, completer) = (*joiner, joining.completer.take());
+            joining.has_left = true;
+            // A pump that admits it at this moment looks at `has_left` afterwards.
+            let removed = if state.follower.leave(joiner) { state.joining.remove(&joiner) } else { None };
+            (Some(completer), removed)
+        });
+        let was_joining = completer.is_some();
+        if let Some(Some(completer)) = completer {
+            completer.complete(Err(Error::Cancelled));
+        }
+        self.group.leave(id) || was_joining
+    }
+
+    // ---- positions ------------------------------------------------------------------------------
+
+    /// Returns the highest position that this node has seen.
+    pub(super) fn highest(&self) -> Option<Position> {
+        self.state.read(|state| {
+            let (followed, published) = (state.follower.position(), state.published);
+            match (followed, published) {
+                (Some(followed), Some(published)) if published.epoch == followed.epoch => {
+                    Some(Position::new(followed.epoch, followed.offset.max(published.offset)))
+                }
+                _ => followed.or(published),
+            }
+        })
+    }
+
+    pub(super) fn note_published(&self, published: Published) {
+        if !published.is_duplicate {
+            self.state.change(|state| {
+                let position = published.position;
+                let is_older = state
+                    .published
+                    .is_some_and(|last| last.epoch == position.epoch && last.offset > position.offset);
+                if !is_older {
+                    state.published = Some(position);
+                }
+                ((), ())
+            });
+        }
+    }
+
+    // ---- code of the program --------------------------------------------------------------------
+
+    pub(super) fn encode(&self, message: &M) -> Result<Bytes> {
+        guarded(|| self.format.encode(message))?
+    }
+
+    /// Decodes a message. Logs and counts one that is not understood.
+    pub(super) fn decode(&self, payload: Bytes, position: Option<Position>) -> Option<M> {
+        let decoded = guarded(|| self.format.decode(payload, position)).and_then(|decoded| decoded);
+        let understood = decoded.inspect_err(|error| {
+            self.node.metrics.undecodable.add_shared(1);
+            log::warn!("a message of the topic {} is not understood: {error:#}", self.name);
+        });
+        understood.ok()
+    }
+
+    pub(super) fn missed_message(&self, missed: &crate::broker::follower::Missed) -> Option<M> {
+        guarded(|| self.format.missed(missed)).ok().flatten()
+    }
+
+    pub(super) fn emit(&self, event: TopicEvent) {
+        if let Some(on_event) = &self.on_event {
+            let _ = guarded(|| on_event(event));
+        }
+    }
+}
+
+impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
+    fn name(&self) -> &TopicName {
+        &self.name
+    }
+
+    fn stored(self: Arc<Self>, change: TopicChange) {
+        match change {
+            TopicChange::Message(message) => {
+                let size = message.payload.len();
+                let payload = self.decode(message.payload, Some(message.position));
+                let item = Item { position: message.position, payload, size };
+                self.state.change(|state| (state.follower.message(item), ()));
+            }
+            TopicChange::EpochBegan(position) => {
+                self.state.change(|state| (state.follower.epoch_began(position), ()));
+            }
+            TopicChange::Entries(..) => return,
+        }
+        self.pump();
+    }
+
+    fn notified(self: Arc<Self>, notification: Notification) {
+        if !self.group.is_empty() {
+            self.deliver_unstored(notification.payload, notification.key);
+        }
+    }
+
+    fn seen(&self) -> Option<Position> {
+        self.state.read(|state| state.follower.position())
+    }
+
+    fn verified(self: Arc<Self>, seen: Position, top: TopicTop) {
+        self.state.change(|state| (state.follower.verified(seen, top), ()));
+        self.pump();
+    }
+
+    fn interrupted(&self, error: &BrokerError) {
+        self.emit(TopicEvent::Interrupted(error.clone()));
+    }
+
+    fn resumed(self: Arc<Self>) {
+        self.emit(TopicEvent::Resumed);
+        self.retry();
+    }
+
+    fn retry(self: Arc<Self>) {
+        self.state.change(|state| (state.follower.retry(), ()));
+        self.pump();
+    }
+
+    fn rest(&self) -> Option<Box<dyn Any + Send>> {
+        let is_empty = self.group.is_empty();
+        self.state.change(|state| {
+            if !is_empty || !state.joining.is_empty() || state.is_pumping || state.is_delayed {
+                state.resting = 0;
+                return (None, ());
+            }
+            state.resting += 1;
+            if state.resting < RESTING_INTERVALS {
+                return (None, ());
+            }
+            (state.resting, state.is_active) = (0, false);
+            let contents: Box<dyn Any + Send> = Box::new(state.follower.reset());
+            (Some(contents), ())
+        })
+    }
+
+    fn close(self: Arc<Self>) {
+        let joining = self.state.change(|state| {
+            let waiting: Vec<JoinerId> =
+                state.joining.keys().copied().filter(|joiner| state.follower.leave(*joiner)).collect();
+            let joining: Vec<_> = waiting.iter().filter_map(|joiner| state.joining.remove(joiner)).collect();
+            (joining, ())
+        });
+        for joining in joining {
+            if let Some(completer) = joining.completer {
+                completer.complete(Err(BrokerError::Closed.into()));
+            }
+        }
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+/// Calls code of the program, and turns a panic into an error.
+fn guarded<T>(call: impl FnOnce() -> T) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| {
+        let message = panic_message(panic);
+        log::error!("code of a topic's program panicked: {message}");
+        Error::panicked(message)
+    })
+}
+
+/// Calls a greeting.
+pub(super) fn greet<M>(greeting: Option<Greeting<M>>, joined: &Joined) -> Option<M> {
+    guarded(|| greeting.and_then(|greeting| greeting(joined))).ok().flatten()
+}

@@ -1,0 +1,51 @@
+//! `TopicFormat`: messages as bytes.
+
+use crate::broker::{follower::Missed, store::Position};
+use crate::error::Result;
+use bytes::Bytes;
+
+/// How the messages of a topic become bytes in the store, and messages for channels again.
+///
+/// Methods are called on any thread, without a lock, and must not block. A panic counts as an error.
+///
+/// ```
+/// use netwheel::{Result, broker::{Position, TopicFormat}, bytes::Bytes};
+///
+/// /// Lines of text, with the position before the text.
+/// struct Numbered;
+///
+/// impl TopicFormat<Bytes> for Numbered {
+///     fn encode(&self, message: &Bytes) -> Result<Bytes> {
+///         Ok(message.clone())
+///     }
+///
+///     fn decode(&self, payload: Bytes, position: Option<Position>) -> Result<Bytes> {
+///         let text = String::from_utf8_lossy(&payload);
+///         Ok(position.map_or(format!("- {text}"), |position| format!("{position} {text}")).into())
+///     }
+/// }
+/// ```
+pub trait TopicFormat<M>: Send + Sync + 'static {
+    /// Encodes a message for the store.
+    ///
+    /// # Errors
+    ///
+    /// If the message cannot be encoded. It is not published then.
+    fn encode(&self, message: &M) -> Result<Bytes>;
+
+    /// Decodes a message of the store, once for all members of this node. `position` is `None` for
+    /// messages that are not stored.
+    ///
+    /// # Errors
+    ///
+    /// If the payload is not understood. Members do not receive the message then; it is logged and
+    /// counted.
+    fn decode(&self, payload: Bytes, position: Option<Position>) -> Result<M>;
+
+    /// Returns the message that tells members that they will not receive some messages. `None` by
+    /// default.
+    fn missed(&self, missed: &Missed) -> Option<M> {
+        let _ = missed;
+        None
+    }
+}

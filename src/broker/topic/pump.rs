@@ -1,0 +1,236 @@
+//! Carries out the steps of a topic's follower, one after the other.
+//!
+//! Invariant: one thread at a time carries out steps, in order. A broadcast that the group does not
+//! accept stops the pump for a moment, so that members miss nothing.
+
+use super::{
+    core::{TopicCore, TopicState, greet},
+    event::TopicEvent,
+};
+use crate::broker::{
+    follower::{Answer, Item, Joined, JoinerId, Missed, MissedCause, Step},
+    store::{History, ReadRange, StoredMessage},
+};
+use crate::{
+    channel::{Broadcast, Channel},
+    error::{Error, Result, SendError},
+    id::ChannelId,
+};
+use bytes::Bytes;
+use std::{sync::Arc, time::Duration};
+
+/// How long the pump waits for the group.
+const DELAY: Duration = Duration::from_millis(10);
+
+impl<M> TopicState<M>
+where
+    M: Clone,
+{
+    fn next_step(&mut self, is_first: bool) -> Option<Step<Option<M>>> {
+        if is_first && self.is_pumping {
+            return None;
+        }
+        let step = if self.is_delayed { None } else { self.follower.next_step() };
+        self.is_pumping = step.is_some();
+        step
+    }
+}
+
+impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
+    /// Carries out all steps, unless another thread does so.
+    pub(super) fn pump(self: &Arc<Self>) {
+        let mut is_first = true;
+        while let Some(step) = self.state.change(|state| (state.next_step(is_first), ())) {
+            is_first = false;
+            if let Some(step) = self.carry_out(step) {
+                self.delay(step);
+            }
+        }
+    }
+
+    /// Returns a step that cannot be carried out at the moment.
+    fn carry_out(self: &Arc<Self>, step: Step<Option<M>>) -> Option<Step<Option<M>>> {
+        match step {
+            Step::Broadcast(Item { position, payload, size }) => {
+                let refused = self.deliver(payload?)?;
+                return Some(Step::Broadcast(Item { position, payload: Some(refused), size }));
+            }
+            Step::Missed(missed) => {
+                if let Some(message) = self.missed_message(&missed)
+                    && self.deliver(message).is_some()
+                {
+                    return Some(Step::Missed(missed));
+                }
+                self.note_missed(missed);
+            }
+            Step::EpochChanged(position) => self.emit(TopicEvent::EpochChanged(position)),
+            Step::Greet(joiner, joined) => self.greet(joiner, joined),
+            Step::Write(joiner, item) => {
+                if let Some(message) = item.payload {
+                    self.write(joiner, message);
+                }
+            }
+            Step::WriteMissed(joiner, missed) => {
+                if let Some(message) = self.missed_message(&missed) {
+                    self.write(joiner, message);
+                }
+            }
+            Step::Admit(joiner) => self.admit(joiner),
+            Step::Fail(joiner, error) => self.fail(joiner, error),
+            Step::Read(read, range) => self.read(read, range),
+        }
+        None
+    }
+
+    fn delay(self: &Arc<Self>, step: Step<Option<M>>) {
+        self.node.metrics.delayed.add_shared(1);
+        self.state.change(|state| {
+            state.follower.put_back(step);
+            state.is_delayed = true;
+            ((), ())
+        });
+        let topic = Arc::downgrade(self);
+        let again = move || {
+            if let Some(topic) = topic.upgrade() {
+                topic.state.change(|state| (state.is_delayed = false, ()));
+                topic.pump();
+            }
+        };
+        // If the loop has ended, the members' loops have ended too or will soon.
+        if self.node.event_loop.schedule_always(DELAY, again).is_err() {
+            log::debug!("the topic {} ends with its event loop", self.name);
+        }
+    }
+
+    // ---- members --------------------------------------------------------------------------------
+
+    /// Writes a message to all members. Returns it if it has to wait.
+    fn deliver(&self, message: M) -> Option<M> {
+        if self.group.is_empty() {
+            return None;
+        }
+        match self.group.broadcast(message) {
+            Ok(broadcast) => {
+                self.node.metrics.delivered.add_shared(1);
+                self.close_unreached(&broadcast);
+                None
+            }
+            // The loops are shutting down, and with them the members.
+            Err(refused) if matches!(refused.error(), Error::ShutDown) => None,
+            Err(refused) => Some(refused.into_inner()),
+        }
+    }
+
+    /// Closes members whose loop did not accept a message, because they have missed it.
+    fn close_unreached(&self, broadcast: &Broadcast) {
+        for event_loop in broadcast.unreached_loops() {
+            let members = self.group.channels();
+            for member in members.iter().filter(|member| member.id().event_loop == *event_loop) {
+                self.node.metrics.unreached.add_shared(1);
+                self.group.leave(member.id());
+                member.close();
+            }
+        }
+    }
+
+    /// Writes a message that is not stored to all members.
+    pub(super) fn deliver_unstored(&self, payload: Bytes, key: Option<u64>) {
+        let Some(message) = self.decode(payload, None) else { return };
+        let sent = match key {
+            Some(key) => self.group.broadcast_latest(key, message),
+            None => self.group.broadcast(message),
+        };
+        self.node.metrics.notified.add_shared(u64::from(sent.is_ok()));
+    }
+
+    fn note_missed(&self, missed: Missed) {
+        log::warn!("the topic {}: {missed}", self.name);
+        let metrics = &self.node.metrics;
+        match missed.cause {
+            MissedCause::Rewound => metrics.rewound.add_shared(1),
+            MissedCause::Trimmed => metrics.trimmed.add_shared(1),
+        }
+        self.emit(TopicEvent::Missed(missed));
+    }
+
+    // ---- joiners --------------------------------------------------------------------------------
+
+    fn greet(&self, joiner: JoinerId, joined: Joined) {
+        let greeting = self.state.change(|state| {
+            let joining = state.joining.get_mut(&joiner);
+            let greeting = joining.and_then(|joining| {
+                joining.joined = Some(joined);
+                joining.greeting.take()
+            });
+            (greeting, ())
+        });
+        self.node.metrics.not_recovered.add_shared(u64::from(!joined.recovered));
+        if let Some(message) = greet(greeting, &joined) {
+            self.write(joiner, message);
+        }
+    }
+
+    fn channel(&self, joiner: JoinerId) -> Option<Channel<M>> {
+        self.state.read(|state| state.joining.get(&joiner).map(|joining| joining.channel.clone()))
+    }
+
+    fn write(&self, joiner: JoinerId, message: M) {
+        if let Some(channel) = self.channel(joiner)
+            && let Err(refused) = channel.write(message)
+        {
+            self.state.change(|state| (state.follower.leave(joiner), ()));
+            self.fail(joiner, SendError::into_parts(refused).1);
+        }
+    }
+
+    fn admit(&self, joiner: JoinerId) {
+        let Some(channel) = self.channel(joiner) else { return };
+        let id: ChannelId = channel.id();
+        let has_joined = self.group.join(channel);
+        let joining = self.state.change(|state| (state.joining.remove(&joiner), ()));
+        let Some(joining) = joining else { return };
+        if joining.has_left {
+            self.group.leave(id);
+        }
+        let Some(completer) = joining.completer else { return };
+        completer.complete(match joining.joined {
+            Some(joined) if has_joined => {
+                self.node.metrics.joined.add_shared(1);
+                Ok(joined)
+            }
+            _ => Err(Error::Closed),
+        });
+    }
+
+    fn fail(&self, joiner: JoinerId, error: Error) {
+        let joining = self.state.change(|state| (state.joining.remove(&joiner), ()));
+        if let Some(completer) = joining.and_then(|joining| joining.completer) {
+            completer.complete(Err(error));
+        }
+    }
+
+    // ---- reads ----------------------------------------------------------------------------------
+
+    fn read(self: &Arc<Self>, read: u64, range: ReadRange) {
+        self.node.metrics.reads.add_shared(1);
+        let topic = Arc::downgrade(self);
+        self.node.broker.read(&self.name, range).on_complete(move |history| {
+            if let Some(topic) = topic.upgrade() {
+                topic.answered(read, history);
+            }
+        });
+    }
+
+    fn answered(self: &Arc<Self>, read: u64, history: Result<History>) {
+        self.node.metrics.read_failures.add_shared(u64::from(history.is_err()));
+        let answer = history.map(|History { epochs, top, oldest, messages }| {
+            let item = |message: StoredMessage| {
+                let (position, size) = (message.position, message.payload.len());
+                Item { position, payload: self.decode(message.payload, Some(position)), size }
+            };
+            Answer { epochs, top, oldest, items: messages.into_iter().map(item).collect() }
+        });
+        self.state.change(|state| (state.follower.answered(read, answer), ()));
+        self.pump();
+    }
+}

@@ -1,0 +1,126 @@
+//! `TopicsBuilder`: the settings of a node.
+
+use super::handle::Topics;
+use crate::broker::{
+    node::{Node, NodeSettings},
+    store::{Broker, Partitions},
+};
+use crate::{
+    error::{Error, Result},
+    event_loop::EventLoop,
+    group::EventLoopGroup,
+    settings::check_range,
+};
+use std::{fmt, time::Duration};
+
+/// Settings of [`Topics`]. [`build`](TopicsBuilder::build) reports invalid values.
+///
+/// | setting | default | range | when it is reached |
+/// |---|---|---|---|
+/// | `node` | a random name | 1 to 64 ASCII letters, digits, `-`, `_` or `.` | |
+/// | `partitions` | 64 | a power of two from 1 to 256, the same on all nodes | |
+/// | `max_topics` | 65,536 topics | 1 or more | [`Error::Full`] |
+/// | `max_pending` | 16,384 unanswered publications | 1 or more | [`Error::Full`] |
+/// | `max_payload` | 64 KiB | 1 byte to 16 MiB | [`Error::Setting`] |
+/// | `verify_interval` | 10 s | 100 ms to 1 h | partitions without events are verified |
+/// | `lease` | 10 s | 1 s to 1 h | the node's entries in maps are removed |
+#[must_use]
+pub struct TopicsBuilder {
+    broker: Box<dyn Broker>,
+    event_loop: EventLoop,
+    partitions: u16,
+    settings: NodeSettings,
+}
+
+impl TopicsBuilder {
+    pub(super) fn new(group: &EventLoopGroup, broker: Box<dyn Broker>) -> Self {
+        let settings = NodeSettings {
+            name: None,
+            partitions: Partitions::default(),
+            max_topics: 65_536,
+            max_pending: 16_384,
+            max_payload: 64 << 10,
+            verify_interval: Duration::from_secs(10),
+            lease: Duration::from_secs(10),
+        };
+        let event_loop = group.next().clone();
+        TopicsBuilder { broker, event_loop, partitions: Partitions::default().get(), settings }
+    }
+
+    /// Sets the name of the node, which no other node of the store has.
+    pub fn node(mut self, name: impl Into<String>) -> Self {
+        self.settings.name = Some(name.into());
+        self
+    }
+
+    /// Sets the number of partitions over which topics are spread. It cannot be changed later,
+    /// because the store refuses nodes with another number.
+    pub fn partitions(mut self, partitions: u16) -> Self {
+        self.partitions = partitions;
+        self
+    }
+
+    /// Sets the largest number of topics of this node: those with handles or members.
+    pub fn max_topics(mut self, topics: usize) -> Self {
+        self.settings.max_topics = topics;
+        self
+    }
+
+    /// Sets the largest number of publications that the broker has not answered.
+    pub fn max_pending(mut self, publications: usize) -> Self {
+        self.settings.max_pending = publications;
+        self
+    }
+
+    /// Sets the largest size of an encoded message, in bytes.
+    pub fn max_payload(mut self, bytes: usize) -> Self {
+        self.settings.max_payload = bytes;
+        self
+    }
+
+    /// Sets after which time without events a partition is verified, with one request.
+    pub fn verify_interval(mut self, interval: Duration) -> Self {
+        self.settings.verify_interval = interval;
+        self
+    }
+
+    /// Sets how long the lease of the node lives without a renewal. It is renewed after three tenths
+    /// of this time.
+    pub fn lease(mut self, duration: Duration) -> Self {
+        self.settings.lease = duration;
+        self
+    }
+
+    /// Starts the broker for this node.
+    ///
+    /// Does not wait for a server. While it cannot be reached, operations fail.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Setting`] if a setting is out of range.
+    /// - The error of [`Broker::start`].
+    /// - [`Error::Full`] or [`Error::ShutDown`] if the event loop accepts no periodic tasks.
+    pub fn build(mut self) -> Result<Topics> {
+        self.settings.partitions = Partitions::new(self.partitions)?;
+        let NodeSettings { max_topics, max_pending, max_payload, .. } = self.settings;
+        check_range("max_topics", max_topics, 1.., "1 or more")?;
+        check_range("max_pending", max_pending, 1.., "1 or more")?;
+        check_range("max_payload", max_payload, 1..=16 << 20, "1 byte to 16 MiB")?;
+        let hour = Duration::from_secs(60 * 60);
+        for (setting, value, least, allowed) in [
+            ("verify_interval", self.settings.verify_interval, Duration::from_millis(100), "100 ms to 1 h"),
+            ("lease", self.settings.lease, Duration::from_secs(1), "1 s to 1 h"),
+        ] {
+            if !(least..=hour).contains(&value) {
+                return Err(Error::setting(setting, format_args!("{value:?}"), allowed));
+            }
+        }
+        Ok(Topics::new(Node::start(self.broker, self.event_loop, self.settings)?))
+    }
+}
+
+impl fmt::Debug for TopicsBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TopicsBuilder").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,71 @@
+//! `Topics`: the handle of a node.
+
+use super::builder::TopicsBuilder;
+use crate::broker::{
+    node::{BrokerMetrics, Node},
+    store::{Broker, NodeId},
+    topic::{TopicBuilder, TopicFormat},
+};
+use crate::{group::EventLoopGroup, sync::Completion};
+use std::{fmt, sync::Arc};
+
+/// The topics of one node.
+///
+/// A handle, which can be cloned, sent and shared. When all handles of a node and of its topics are
+/// dropped, and its topics have no members, the node ends; [`close`](Topics::close) ends it earlier.
+/// One event loop of the group renews the lease of the node and verifies quiet partitions.
+#[derive(Clone)]
+pub struct Topics {
+    node: Arc<Node>,
+}
+
+impl Topics {
+    /// Returns a builder with default settings for a node with this broker.
+    pub fn builder(group: &EventLoopGroup, broker: impl Broker) -> TopicsBuilder {
+        TopicsBuilder::new(group, Box::new(broker))
+    }
+
+    pub(super) fn new(node: Arc<Node>) -> Self {
+        Topics { node }
+    }
+
+    /// Returns a builder for a topic, with default settings.
+    pub fn topic<M: Clone + Send + Sync + 'static>(
+        &self,
+        name: impl Into<String>,
+        format: impl TopicFormat<M>,
+    ) -> TopicBuilder<M> {
+        TopicBuilder::new(self.node.clone(), name.into(), Box::new(format))
+    }
+
+    /// Returns the id of this node while it has its lease by its own clock.
+    ///
+    /// `None` before the first renewal, and when the lease could not be renewed in time, for example
+    /// because the process was stopped. Another node may have taken over by then: what needs
+    /// authority must not be done. A node whose lease has ended gets a new id.
+    pub fn authority(&self) -> Option<NodeId> {
+        self.node.authority()
+    }
+
+    /// Returns the broker, for operations on [maps](crate::broker::store::MapUpdate).
+    pub fn broker(&self) -> &dyn Broker {
+        &*self.node.broker
+    }
+
+    /// Returns the current metrics. Callable from any thread, without a lock.
+    pub fn metrics(&self) -> BrokerMetrics {
+        self.node.metrics.snapshot()
+    }
+
+    /// Ends the lease of the node, and closes the broker. Members stay connected and receive nothing
+    /// more.
+    pub fn close(&self) -> Completion {
+        self.node.close()
+    }
+}
+
+impl fmt::Debug for Topics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Topics").field("authority", &self.authority()).finish_non_exhaustive()
+    }
+}
