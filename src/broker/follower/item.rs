@@ -28,7 +28,11 @@ impl<P: Clone> Ring<P> {
 
     /// Adds the next message.
     pub(super) fn push(&mut self, item: Item<P>) {
-        if self.items.back().is_some_and(|last| last.position.offset + 1 != item.position.offset) {
+        if self
+            .items
+            .back()
+            .is_some_and(|last| last.position.offset.saturating_add(1) != item.position.offset)
+        {
             self.clear();
         }
         self.bytes += item.size;
@@ -54,14 +58,14 @@ impl<P: Clone> Ring<P> {
 
     /// Returns whether the message behind an offset is there.
     pub(super) fn covers(&self, offset: u64) -> bool {
-        self.items.front().is_some_and(|first| first.position.offset <= offset + 1)
+        self.items.front().is_some_and(|first| first.position.offset <= offset.saturating_add(1))
             && self.items.back().is_some_and(|last| last.position.offset > offset)
     }
 
     /// Returns the messages behind an offset.
     pub(super) fn after(&self, offset: u64) -> impl Iterator<Item = &Item<P>> {
         let first = self.items.front().map_or(0, |first| first.position.offset);
-        let skip = usize::try_from((offset + 1).saturating_sub(first)).unwrap_or(usize::MAX);
+        let skip = usize::try_from(offset.saturating_add(1).saturating_sub(first)).unwrap_or(usize::MAX);
         self.items.iter().skip(skip)
     }
 
@@ -109,18 +113,21 @@ impl<P> Ahead<P> {
     pub(super) fn take_next(&mut self, epochs: &Epochs, offset: u64) -> Option<Item<P>> {
         while let Some(entry) = self.items.first_entry() {
             let (at, epoch) = *entry.key();
-            if at > offset + 1 {
+            if at > offset.saturating_add(1) {
                 return None;
             }
-            if at == offset + 1 && !epochs.has(epoch) {
+            if at == offset.saturating_add(1) && !epochs.has(epoch) {
                 // Another one may have the same offset.
-                let next =
-                    self.items.keys().find(|(at, epoch)| *at == offset + 1 && epochs.has(*epoch)).copied()?;
+                let next = self
+                    .items
+                    .keys()
+                    .find(|(at, epoch)| *at == offset.saturating_add(1) && epochs.has(*epoch))
+                    .copied()?;
                 return self.remove(next).filter(|item| epochs.has_message(item.position));
             }
             let (item, _) = entry.remove();
             self.bytes -= item.size;
-            if at == offset + 1 && epochs.has_message(item.position) {
+            if at == offset.saturating_add(1) && epochs.has_message(item.position) {
                 return Some(item);
             }
         }

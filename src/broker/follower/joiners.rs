@@ -145,10 +145,12 @@ impl<P: Clone> Follower<P> {
                 continue;
             }
             let oldest = self.answer.as_ref().map_or(0, |(_, answer)| answer.oldest);
-            let Some(next) = self.synced.as_ref().filter(|_| oldest > at.offset + 1).map(|synced| {
-                let offset = (oldest - 1).min(position.offset);
-                Position::new(synced.epochs.of(offset), offset)
-            }) else {
+            let Some(next) =
+                self.synced.as_ref().filter(|_| oldest > at.offset.saturating_add(1)).map(|synced| {
+                    let offset = (oldest - 1).min(position.offset);
+                    Position::new(synced.epochs.of(offset), offset)
+                })
+            else {
                 break;
             };
             let missed = Missed { cause: MissedCause::Trimmed, seen: at, next };
@@ -172,7 +174,8 @@ impl<P: Clone> Follower<P> {
             let items: Box<dyn Iterator<Item = _>> = if self.ring.covers(offset) {
                 Box::new(self.ring.after(offset))
             } else {
-                let first = in_answer.iter().position(|item| item.position.offset == offset + 1);
+                let first =
+                    in_answer.iter().position(|item| item.position.offset == offset.saturating_add(1));
                 Box::new(in_answer.iter().skip(first.unwrap_or(usize::MAX)))
             };
             items
@@ -199,7 +202,9 @@ impl<P: Clone> Follower<P> {
                     return here(position);
                 }
                 let (_, answer) = self.fresh_answer(joiner)?;
-                if answer.epochs.is_valid(position, answer.top) && answer.oldest <= position.offset + 1 {
+                if answer.epochs.is_valid(position, answer.top)
+                    && answer.oldest <= position.offset.saturating_add(1)
+                {
                     return here(position);
                 }
                 let position = self.last(or_last, joiner)?;

@@ -265,13 +265,15 @@ impl<P: Clone> Follower<P> {
         self.deliver_ahead();
         if let Some(seen) = self.position()
             && *top > seen.offset
-            && *oldest > seen.offset + 1
+            && *oldest > seen.offset.saturating_add(1)
         {
             let next = Position::new(epochs.of(oldest - 1), oldest - 1);
             self.miss(Missed { cause: MissedCause::Trimmed, seen, next });
         }
         for item in items {
-            let is_next = self.position().is_some_and(|position| item.position.offset == position.offset + 1);
+            let is_next = self
+                .position()
+                .is_some_and(|position| item.position.offset == position.offset.saturating_add(1));
             if is_next && epochs.has_message(item.position) {
                 self.deliver(item.clone());
             }

@@ -80,6 +80,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
         ((0..8_usize), (0..3_u64)).prop_map(|(member, last)| Wanted::Of(member, last)),
         (0..3_u64).prop_map(Wanted::Top),
         ((1..5_u64), (0..20_u64)).prop_map(|(epoch, offset)| Wanted::Guess(epoch, offset)),
+        Just(Wanted::Guess(1, u64::MAX)),
     ]
 }
 

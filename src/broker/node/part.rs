@@ -21,6 +21,8 @@ struct State {
     topics: BTreeMap<TopicName, Arc<dyn FollowedTopic>>,
     /// Whether the broker was asked to follow.
     is_followed: bool,
+    /// Whether events may be missing at the moment.
+    is_interrupted: bool,
     /// Whether a thread passes the wish to the broker.
     is_passing: bool,
 }
@@ -75,21 +77,20 @@ impl Part {
         }
     }
 
-    /// Returns whether events are delivered, and were not before.
+    /// Returns whether this ends an interruption.
     pub(super) fn following(&self) -> bool {
         self.0.change(|state| {
-            let is_new = !state.watch.is_live();
             state.watch.following();
-            (is_new, ())
+            (std::mem::take(&mut state.is_interrupted), ())
         })
     }
 
-    /// Returns whether events were delivered before.
+    /// Returns whether this begins an interruption.
     pub(super) fn interrupted(&self) -> bool {
         self.0.change(|state| {
-            let was_live = state.watch.is_live();
+            let is_new = state.is_followed && !std::mem::replace(&mut state.is_interrupted, true);
             state.watch.interrupted();
-            (was_live, ())
+            (is_new, ())
         })
     }
 
@@ -121,6 +122,7 @@ impl State {
         self.is_followed = wanted;
         if next == Some(false) {
             self.watch.interrupted();
+            self.is_interrupted = false;
         }
         next
     }

@@ -40,10 +40,6 @@ struct Asking {
 }
 
 impl PartitionWatch {
-    pub(super) fn is_live(&self) -> bool {
-        self.is_live
-    }
-
     /// Delivery is in place; earlier events may be missing.
     pub(super) fn following(&mut self) {
         self.is_live = true;

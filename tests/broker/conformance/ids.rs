@@ -1,0 +1,40 @@
+//! The ids of messages.
+
+use super::{
+    Store,
+    recorder::{Connection, texts, topic},
+};
+use crate::support::wait::done;
+use netwheel::broker::{
+    MessageId, TopicName,
+    store::{Publication, Published},
+};
+use std::time::Duration;
+
+fn publish(node: &Connection, topic: &TopicName, payload: &'static str, sender: &str, id: &str) -> Published {
+    let mut publication = Publication::new(topic.clone(), payload.into());
+    publication.id = Some(MessageId::new(sender, id).unwrap());
+    publication.window = Duration::from_secs(1);
+    done(node.broker.publish(publication)).unwrap()
+}
+
+pub(super) fn repeated_ids_are_one_message(store: &dyn Store) {
+    let (one, other, lobby) = (Connection::new(store), Connection::new(store), topic("lobby"));
+    let first = publish(&one, &lobby, "a", "ann", "1");
+    assert!(!first.is_duplicate);
+    let again = publish(&other, &lobby, "b", "ann", "1");
+    assert_eq!(again, Published::duplicate(first.position), "also on another node");
+    assert!(!publish(&one, &lobby, "c", "bob", "1").is_duplicate, "another sender");
+    assert!(!publish(&one, &lobby, "d", "ann", "2").is_duplicate, "another id");
+    assert!(!publish(&one, &topic("other"), "e", "ann", "1").is_duplicate, "another topic");
+    assert_eq!(texts(&one.read_all(&lobby)), ["a", "c", "d"]);
+}
+
+pub(super) fn ids_are_forgotten_after_the_window(store: &dyn Store) {
+    let (node, lobby) = (Connection::new(store), topic("lobby"));
+    let first = publish(&node, &lobby, "a", "ann", "1");
+    assert!(publish(&node, &lobby, "b", "ann", "1").is_duplicate);
+    store.pass(Duration::from_millis(1500));
+    let second = publish(&node, &lobby, "c", "ann", "1");
+    assert!(!second.is_duplicate && second.position.offset == first.position.offset + 1);
+}

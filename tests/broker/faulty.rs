@@ -1,0 +1,210 @@
+//! A broker that loses, holds, doubles and reorders the events of another one, and fails operations.
+
+use netwheel::{
+    Completion, EventLoop, Result,
+    broker::{
+        Broker, BrokerError, MemoryBroker, NodeId, Position, TopicName,
+        store::{
+            BrokerEvent, BrokerSink, BrokerStart, Changed, History, MapUpdate, NodeLease, Notification,
+            Partition, PartitionTops, Publication, Published, ReadRange, Snapshot, TopicSeen,
+        },
+    },
+};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+};
+
+/// What happens to stored events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Events {
+    Pass,
+    Lose,
+    /// Until [`Faulty::release`].
+    Hold,
+    Double,
+}
+
+/// The connection of a node with faults. Clones control the same connection.
+#[derive(Clone)]
+pub(crate) struct Faulty(Arc<Shared>);
+
+struct Shared {
+    broker: MemoryBroker,
+    /// Makes completions.
+    event_loop: EventLoop,
+    state: Mutex<State>,
+    /// Whether the store cannot be reached.
+    is_cut: AtomicBool,
+    reads: AtomicUsize,
+    tops: AtomicUsize,
+}
+
+struct State {
+    events: Events,
+    held: Vec<BrokerEvent>,
+    followed: BTreeSet<u16>,
+    sink: Option<Arc<dyn BrokerSink>>,
+}
+
+impl Faulty {
+    pub(crate) fn new(broker: &MemoryBroker, event_loop: &EventLoop) -> Self {
+        let state = State { events: Events::Pass, held: Vec::new(), followed: BTreeSet::new(), sink: None };
+        Faulty(Arc::new(Shared {
+            broker: broker.clone(),
+            event_loop: event_loop.clone(),
+            state: Mutex::new(state),
+            is_cut: AtomicBool::new(false),
+            reads: AtomicUsize::new(0),
+            tops: AtomicUsize::new(0),
+        }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap()
+    }
+
+    pub(crate) fn set_events(&self, events: Events) {
+        self.lock().events = events;
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        self.lock().held.len()
+    }
+
+    /// Passes the held events, the last one first, and further events as they come.
+    pub(crate) fn release_reversed(&self) {
+        let (mut held, sink) = {
+            let mut state = self.lock();
+            state.events = Events::Pass;
+            (std::mem::take(&mut state.held), state.sink.clone().unwrap())
+        };
+        held.reverse();
+        held.into_iter().for_each(|event| sink.handle(event));
+    }
+
+    /// Ends or restores the connection to the store.
+    pub(crate) fn set_cut(&self, on: bool) {
+        self.0.is_cut.store(on, SeqCst);
+        let (followed, sink) = {
+            let state = self.lock();
+            (state.followed.clone(), state.sink.clone().unwrap())
+        };
+        for partition in followed.into_iter().map(Partition::new) {
+            sink.handle(if on {
+                BrokerEvent::Interrupted(partition, cut())
+            } else {
+                BrokerEvent::Following(partition)
+            });
+        }
+    }
+
+    pub(crate) fn reads(&self) -> usize {
+        self.0.reads.load(SeqCst)
+    }
+
+    pub(crate) fn tops_asked(&self) -> usize {
+        self.0.tops.load(SeqCst)
+    }
+
+    fn run<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&MemoryBroker) -> Completion<T>,
+    ) -> Completion<T> {
+        if !self.0.is_cut.load(SeqCst) {
+            return operation(&self.0.broker);
+        }
+        let (completer, completion) = self.0.event_loop.completer();
+        completer.complete(Err(cut().into()));
+        completion
+    }
+}
+
+fn cut() -> BrokerError {
+    BrokerError::Unreachable("the cable is cut".into())
+}
+
+impl BrokerSink for Faulty {
+    fn handle(&self, event: BrokerEvent) {
+        let (sink, times) = {
+            let mut state = self.lock();
+            let is_cut = self.0.is_cut.load(SeqCst);
+            let sink = state.sink.clone().unwrap();
+            match (state.events, &event) {
+                _ if is_cut => return,
+                (Events::Lose, BrokerEvent::Stored(_)) => return,
+                (Events::Hold, BrokerEvent::Stored(_)) => {
+                    state.held.push(event);
+                    return;
+                }
+                (Events::Double, BrokerEvent::Stored(_)) => (sink, 2),
+                _ => (sink, 1),
+            }
+        };
+        (0..times).for_each(|_| sink.handle(event.clone()));
+    }
+}
+
+impl Broker for Faulty {
+    fn start(&self, mut start: BrokerStart) -> Result<()> {
+        self.lock().sink = Some(start.sink);
+        start.sink = Arc::new(self.clone());
+        self.0.broker.start(start)
+    }
+
+    fn follow(&self, partition: Partition, on: bool) {
+        let mut state = self.lock();
+        if on {
+            state.followed.insert(partition.get());
+        } else {
+            state.followed.remove(&partition.get());
+        }
+        drop(state);
+        self.0.broker.follow(partition, on);
+    }
+
+    fn publish(&self, publication: Publication) -> Completion<Published> {
+        self.run(|broker| broker.publish(publication))
+    }
+
+    fn notify(&self, notification: Notification) -> Result<()> {
+        if self.0.is_cut.load(SeqCst) { Err(cut().into()) } else { self.0.broker.notify(notification) }
+    }
+
+    fn read(&self, topic: &TopicName, range: ReadRange) -> Completion<History> {
+        self.0.reads.fetch_add(1, SeqCst);
+        self.run(|broker| broker.read(topic, range))
+    }
+
+    fn tops(&self, partition: Partition, topics: Vec<TopicSeen>) -> Completion<PartitionTops> {
+        self.0.tops.fetch_add(1, SeqCst);
+        self.run(|broker| broker.tops(partition, topics))
+    }
+
+    fn change(&self, update: MapUpdate) -> Completion<Changed> {
+        self.run(|broker| broker.change(update))
+    }
+
+    fn snapshot(&self, topic: &TopicName, seen: Option<Position>) -> Completion<Snapshot> {
+        self.run(|broker| broker.snapshot(topic, seen))
+    }
+
+    fn renew(&self, lease: NodeLease) -> Completion<()> {
+        self.run(|broker| broker.renew(lease))
+    }
+
+    fn end_lost_leases(&self) -> Completion<Vec<NodeId>> {
+        self.run(|broker| broker.end_lost_leases())
+    }
+
+    fn end_lease(&self, node: &NodeId) -> Completion<()> {
+        self.run(|broker| broker.end_lease(node))
+    }
+
+    fn close(&self) -> Completion<()> {
+        self.0.broker.close()
+    }
+}

@@ -1,0 +1,13 @@
+//! Topics that span nodes: what every broker has to do, and nodes with members on a broker in
+//! memory, also with faults.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod conformance;
+mod faults;
+mod faulty;
+mod members;
+mod memory;
+mod nodes;
+mod settings;

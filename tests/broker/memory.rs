@@ -1,0 +1,101 @@
+//! `MemoryBroker`.
+
+use crate::{
+    conformance::{self, Connection, Store},
+    support::wait::done,
+};
+use netwheel::{
+    broker::{
+        Broker, BrokerError, MemoryBroker, TopicName,
+        store::{BrokerEvent, Publication, ReadFrom},
+    },
+    testing::ManualClock,
+    time::Clock,
+};
+use std::{sync::Arc, time::Duration};
+
+struct Memory {
+    broker: MemoryBroker,
+    clock: ManualClock,
+}
+
+impl Memory {
+    fn new(broker: MemoryBroker) -> Self {
+        Memory { broker, clock: ManualClock::new() }
+    }
+}
+
+impl Store for Memory {
+    fn connect(&self) -> Arc<dyn Broker> {
+        Arc::new(self.broker.clone())
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(self.clock.clone())
+    }
+
+    fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+    }
+}
+
+#[test]
+fn it_conforms() {
+    conformance::check(|| Memory::new(MemoryBroker::new()));
+}
+
+#[test]
+fn topics_are_limited_and_unused_ones_make_room() {
+    let store = Memory::new(MemoryBroker::builder().max_topics(2).build().unwrap());
+    let node = Connection::new(&store);
+    let publish = |name: &str| {
+        let publication = Publication::new(TopicName::new(name).unwrap(), "x".into());
+        done(node.broker.publish(publication))
+    };
+    assert!(publish("a").is_ok() && publish("b").is_ok());
+    let full = publish("c").unwrap_err();
+    assert!(matches!(BrokerError::of(&full), Some(BrokerError::Full(_))), "{full}");
+    store.pass(Duration::from_secs(49 * 3600));
+    assert!(publish("a").is_ok(), "it is used again");
+    assert_eq!(publish("c").unwrap().position.offset, 1, "b has made room");
+    assert_eq!(publish("a").unwrap().position.offset, 3);
+}
+
+#[test]
+fn the_messages_of_all_topics_are_limited() {
+    let store = Memory::new(MemoryBroker::builder().max_bytes(10_000).build().unwrap());
+    let node = Connection::new(&store);
+    let topics: Vec<TopicName> = (0..5).map(|n| TopicName::new(n.to_string()).unwrap()).collect();
+    for n in 0..1000 {
+        let topic = topics[n % topics.len()].clone();
+        done(node.broker.publish(Publication::new(topic, vec![b'x'; 36].into()))).unwrap();
+    }
+    let kept: Vec<usize> =
+        topics.iter().map(|topic| node.read(topic, ReadFrom::After(0)).messages.len()).collect();
+    assert_eq!(kept, [20; 5], "100 bytes each, the oldest are removed");
+}
+
+#[test]
+fn a_slow_follower_is_interrupted() {
+    let store = Memory::new(MemoryBroker::new());
+    let (node, lobby) = (Connection::new(&store), TopicName::new("lobby").unwrap());
+    node.follow(&lobby);
+    let partition = node.partition(&lobby);
+    store.broker.lose_newest(&lobby, 1);
+    let events = node.events.all();
+    assert!(
+        matches!(events[..], [
+        BrokerEvent::Following(_),
+        BrokerEvent::Interrupted(at, BrokerError::Unreachable(_)),
+        BrokerEvent::Following(again),
+    ] if at == partition && again == partition),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn settings_are_checked() {
+    assert!(MemoryBroker::builder().max_topics(0).build().is_err());
+    assert!(MemoryBroker::builder().max_bytes(0).build().is_err());
+    assert!(MemoryBroker::builder().max_message_ids(0).build().is_err());
+}
