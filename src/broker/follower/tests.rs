@@ -165,7 +165,7 @@ impl Store {
         self.see(range.seen);
         let oldest = self.oldest();
         let from = match range.from {
-            ReadFrom::After(offset) => offset + 1,
+            ReadFrom::After(offset) => offset.saturating_add(1),
             ReadFrom::Last(messages) => (self.top + 1).saturating_sub(messages),
         };
         let items = self.log.range(from.max(oldest)..).take(usize::try_from(range.max_messages).unwrap());
@@ -176,7 +176,7 @@ impl Store {
 
     fn can_resume(&self, start: Start) -> bool {
         let Start::After { position, .. } = start else { return true };
-        self.epochs.is_valid(position, self.top) && self.oldest() <= position.offset + 1
+        self.epochs.is_valid(position, self.top) && self.oldest() <= position.offset.saturating_add(1)
     }
 
     fn verify(&mut self, seen: Position) -> TopicTop {
