@@ -25,6 +25,6 @@ pub use store::{
 #[cfg(feature = "json")]
 pub use topic::JsonFormat;
 pub use topic::{
-    Accepted, NewMessage, Subscription, Topic, TopicBuilder, TopicEvent, TopicFormat, WhenUnreachable,
+    NewMessage, Receipt, Subscription, Topic, TopicBuilder, TopicEvent, TopicFormat, WhenUnreachable,
 };
 pub use topics::{Topics, TopicsBuilder};

@@ -5,7 +5,7 @@
 
 use super::{
     Follower,
-    step::{Joined, JoinerId, Missed, MissedCause, Start, Step},
+    step::{FollowerStep, JoinFrom, Joined, JoinerId, Missed, MissedCause},
 };
 use crate::broker::store::{Epochs, Position, ReadFrom};
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ pub(super) struct Joiners(VecDeque<Joiner>);
 #[derive(Debug)]
 struct Joiner {
     id: JoinerId,
-    start: Start,
+    start: JoinFrom,
     /// The position behind the last message that was written to it. `None` before the greeting.
     at: Option<Position>,
     /// The number of the first read that began after it came.
@@ -29,7 +29,7 @@ impl Joiners {
         self.0.len()
     }
 
-    pub(super) fn add(&mut self, id: JoinerId, start: Start, next_read: u64) {
+    pub(super) fn add(&mut self, id: JoinerId, start: JoinFrom, next_read: u64) {
         self.0.push_back(Joiner { id, start, at: None, since: next_read });
     }
 
@@ -71,15 +71,15 @@ impl Joiners {
         let Some(position) = position else {
             let first = self.0.front()?;
             let offsets = self.0.iter().filter_map(|joiner| match joiner.start {
-                Start::After { position, .. } => Some(position.offset),
+                JoinFrom::After { position, .. } => Some(position.offset),
                 _ => None,
             });
             let last = self.0.iter().map(|joiner| match joiner.start {
-                Start::Now => 0,
-                Start::Last(messages) | Start::After { or_last: messages, .. } => messages,
+                JoinFrom::Now => 0,
+                JoinFrom::Last(messages) | JoinFrom::After { or_last: messages, .. } => messages,
             });
             return match first.start {
-                Start::After { position, .. } => {
+                JoinFrom::After { position, .. } => {
                     Some(ReadFrom::After(lowest(position.offset, offsets, read_messages)))
                 }
                 _ => Some(ReadFrom::Last(last.max().unwrap_or(0).min(read_messages))),
@@ -87,9 +87,9 @@ impl Joiners {
         };
         let offset = |joiner: &Joiner| match (joiner.at, joiner.start) {
             (Some(at), _) => at.offset,
-            (None, Start::After { position: after, .. }) => after.offset.min(position.offset),
-            (None, Start::Last(messages)) => position.offset.saturating_sub(messages),
-            (None, Start::Now) => position.offset,
+            (None, JoinFrom::After { position: after, .. }) => after.offset.min(position.offset),
+            (None, JoinFrom::Last(messages)) => position.offset.saturating_sub(messages),
+            (None, JoinFrom::Now) => position.offset,
         };
         let first = offset(self.0.front()?);
         Some(ReadFrom::After(lowest(first, self.0.iter().map(offset), read_messages)))
@@ -134,7 +134,7 @@ impl<P: Clone> Follower<P> {
             Some(at) => at,
             None => {
                 let Some(joined) = self.resolve(joiner) else { return false };
-                self.steps.push_back(Step::Greet(joiner.id, joined));
+                self.steps.push_back(FollowerStep::Greet(joiner.id, joined));
                 joined.position
             }
         };
@@ -154,7 +154,7 @@ impl<P: Clone> Follower<P> {
                 break;
             };
             let missed = Missed { cause: MissedCause::Trimmed, seen: at, next };
-            self.steps.push_back(Step::WriteMissed(joiner.id, missed));
+            self.steps.push_back(FollowerStep::WriteMissed(joiner.id, missed));
             at = next;
         }
         joiner.at = Some(at);
@@ -162,7 +162,7 @@ impl<P: Clone> Follower<P> {
         self.is_behind |= at.offset > position.offset;
         let is_complete = at.offset == position.offset;
         if is_complete {
-            self.steps.push_back(Step::Admit(joiner.id));
+            self.steps.push_back(FollowerStep::Admit(joiner.id));
         }
         is_complete
     }
@@ -185,7 +185,7 @@ impl<P: Clone> Follower<P> {
                 break;
             }
             *at = item.position;
-            self.steps.push_back(Step::Write(joiner, item.clone()));
+            self.steps.push_back(FollowerStep::Write(joiner, item.clone()));
         }
     }
 
@@ -194,9 +194,9 @@ impl<P: Clone> Follower<P> {
         let synced = self.synced.as_ref()?;
         let here = |position| Some(Joined { position, recovered: true });
         match joiner.start {
-            Start::Now => here(synced.position),
-            Start::Last(messages) => self.last(messages, joiner).and_then(here),
-            Start::After { position, or_last } => {
+            JoinFrom::Now => here(synced.position),
+            JoinFrom::Last(messages) => self.last(messages, joiner).and_then(here),
+            JoinFrom::After { position, or_last } => {
                 let is_near = position.offset == synced.position.offset || self.ring.covers(position.offset);
                 if is_near && synced.epochs.is_valid(position, synced.position.offset) {
                     return here(position);
@@ -228,7 +228,7 @@ impl<P: Clone> Follower<P> {
     }
 
     /// Returns the last answer if its read began after the joiner came.
-    fn fresh_answer(&self, joiner: &Joiner) -> Option<&(u64, super::step::Answer<P>)> {
+    fn fresh_answer(&self, joiner: &Joiner) -> Option<&(u64, super::step::ReadAnswer<P>)> {
         self.answer.as_ref().filter(|(read, _)| *read >= joiner.since)
     }
 }

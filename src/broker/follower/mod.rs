@@ -3,7 +3,7 @@
 //! Its inputs are events and answers of the broker, which may be lost, late, doubled or in another
 //! order. Its outputs are steps, which the topic carries out in order. Pure, without I/O.
 //!
-//! Invariants, between two [`Step::Missed`]: members receive messages in the order of their offsets,
+//! Invariants, between two [`FollowerStep::Missed`]: members receive messages in the order of their offsets,
 //! without a gap and each once. A joiner receives exactly the messages between its greeting and its
 //! admission. At most one read is under way, however many joiners wait. Members receive only
 //! messages that the store had when it was asked last, or that were stored since.
@@ -15,7 +15,7 @@ mod step;
 mod tests;
 
 pub(in crate::broker) use item::Item;
-pub(in crate::broker) use step::{Answer, JoinerId, Start, Step};
+pub(in crate::broker) use step::{FollowerStep, JoinFrom, JoinerId, ReadAnswer};
 pub use step::{Joined, Missed, MissedCause};
 
 use crate::broker::store::{Epochs, Position, ReadFrom, ReadRange, TopicTop};
@@ -50,12 +50,12 @@ pub(in crate::broker) struct Follower<P> {
     reading: Option<u64>,
     next_read: u64,
     /// The last answer, as long as joiners may need it.
-    answer: Option<(u64, Answer<P>)>,
+    answer: Option<(u64, ReadAnswer<P>)>,
     /// Whether messages or epochs are missing that have not been asked for.
     is_behind: bool,
     /// Whether the last read failed, so that nothing is read before another input.
     has_failed: bool,
-    steps: VecDeque<Step<P>>,
+    steps: VecDeque<FollowerStep<P>>,
 }
 
 /// How far members have been served, if all steps are carried out.
@@ -138,14 +138,14 @@ impl<P: Clone> Follower<P> {
             } else {
                 *position = found.at(top);
                 *epochs = found;
-                self.steps.push_back(Step::EpochChanged(*position));
+                self.steps.push_back(FollowerStep::EpochChanged(*position));
             }
         }
         self.settle();
     }
 
     /// A read was answered.
-    pub(in crate::broker) fn answered(&mut self, read: u64, answer: Result<Answer<P>, Error>) {
+    pub(in crate::broker) fn answered(&mut self, read: u64, answer: Result<ReadAnswer<P>, Error>) {
         if self.reading != Some(read) {
             return;
         }
@@ -160,7 +160,7 @@ impl<P: Clone> Follower<P> {
                 self.has_failed = true;
                 self.is_behind |= self.synced.is_some();
                 for joiner in self.joiners.take_all() {
-                    self.steps.push_back(Step::Fail(joiner, error.clone()));
+                    self.steps.push_back(FollowerStep::Fail(joiner, error.clone()));
                 }
             }
         }
@@ -168,7 +168,7 @@ impl<P: Clone> Follower<P> {
     }
 
     /// A channel wants to become a member.
-    pub(in crate::broker) fn join(&mut self, joiner: JoinerId, start: Start) {
+    pub(in crate::broker) fn join(&mut self, joiner: JoinerId, start: JoinFrom) {
         self.has_failed = false;
         self.joiners.add(joiner, start, self.next_read);
         self.settle();
@@ -195,7 +195,7 @@ impl<P: Clone> Follower<P> {
     // ---- outputs --------------------------------------------------------------------------------
 
     /// Returns the next step.
-    pub(in crate::broker) fn next_step(&mut self) -> Option<Step<P>> {
+    pub(in crate::broker) fn next_step(&mut self) -> Option<FollowerStep<P>> {
         if self.steps.is_empty() {
             self.settle();
         }
@@ -203,7 +203,7 @@ impl<P: Clone> Follower<P> {
     }
 
     /// Takes back a step that cannot be carried out now. It is the next one again.
-    pub(in crate::broker) fn put_back(&mut self, step: Step<P>) {
+    pub(in crate::broker) fn put_back(&mut self, step: FollowerStep<P>) {
         self.steps.push_front(step);
     }
 
@@ -235,11 +235,11 @@ impl<P: Clone> Follower<P> {
             synced.position = item.position;
         }
         self.ring.push(item.clone());
-        self.steps.push_back(Step::Broadcast(item));
+        self.steps.push_back(FollowerStep::Broadcast(item));
     }
 
-    fn apply(&mut self, answer: &Answer<P>) {
-        let Answer { epochs, top, oldest, items } = answer;
+    fn apply(&mut self, answer: &ReadAnswer<P>) {
+        let ReadAnswer { epochs, top, oldest, items } = answer;
         let Some(synced) = &mut self.synced else {
             self.synced = Some(Synced { epochs: epochs.clone(), position: epochs.at(*top) });
             self.ring.clear();
@@ -249,7 +249,7 @@ impl<P: Clone> Follower<P> {
             return;
         };
         for (joiner, missed) in self.joiners.rewind(epochs, *top) {
-            self.steps.push_back(Step::WriteMissed(joiner, missed));
+            self.steps.push_back(FollowerStep::WriteMissed(joiner, missed));
         }
         let before = synced.position;
         let was_newest = synced.epochs.newest().id;
@@ -259,8 +259,10 @@ impl<P: Clone> Follower<P> {
             let next = epochs.resume_point(before, *top);
             self.miss(Missed { cause: MissedCause::Rewound, seen: before, next });
         } else if epochs.newest().id != was_newest && epochs.newest().id != before.epoch {
-            self.steps
-                .push_back(Step::EpochChanged(Position::new(epochs.newest().id, epochs.newest().first - 1)));
+            self.steps.push_back(FollowerStep::EpochChanged(Position::new(
+                epochs.newest().id,
+                epochs.newest().first - 1,
+            )));
         }
         self.deliver_ahead();
         if let Some(seen) = self.position()
@@ -291,7 +293,7 @@ impl<P: Clone> Follower<P> {
         }
         self.ring.truncate(missed.next.offset);
         self.answer = None;
-        self.steps.push_back(Step::Missed(missed));
+        self.steps.push_back(FollowerStep::Missed(missed));
     }
 
     fn read_if_needed(&mut self) {
@@ -316,6 +318,6 @@ impl<P: Clone> Follower<P> {
         range.seen = position.map(|position| self.joiners.ahead_of(position).unwrap_or(position));
         range.max_messages = self.limits.read_messages;
         range.max_bytes = self.limits.read_bytes;
-        self.steps.push_back(Step::Read(read, range));
+        self.steps.push_back(FollowerStep::Read(read, range));
     }
 }

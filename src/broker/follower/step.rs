@@ -1,4 +1,4 @@
-//! `Step`: what a follower asks its topic to do.
+//! `FollowerStep`: what a follower asks its topic to do.
 
 use super::item::Item;
 use crate::broker::store::{Epochs, Position, ReadRange};
@@ -7,7 +7,7 @@ use std::fmt;
 
 /// Where the messages for a new member begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::broker) enum Start {
+pub(in crate::broker) enum JoinFrom {
     Now,
     Last(u64),
     /// Behind a position. If that is not possible, with the last messages.
@@ -72,7 +72,7 @@ pub(in crate::broker) type JoinerId = u64;
 
 /// Something to do, in order.
 #[derive(Debug)]
-pub(in crate::broker) enum Step<P> {
+pub(in crate::broker) enum FollowerStep<P> {
     /// Write the message to all members.
     Broadcast(Item<P>),
     /// Tell all members.
@@ -92,7 +92,7 @@ pub(in crate::broker) enum Step<P> {
 
 /// The answer of a read.
 #[derive(Debug)]
-pub(in crate::broker) struct Answer<P> {
+pub(in crate::broker) struct ReadAnswer<P> {
     pub(in crate::broker) epochs: Epochs,
     pub(in crate::broker) top: u64,
     pub(in crate::broker) oldest: u64,

@@ -28,7 +28,7 @@ enum Op {
     DeliverTwice(usize),
     Drop(usize),
     Execute,
-    Answer,
+    ReadAnswer,
     FailRead,
     AskVerify,
     ExecuteVerify,
@@ -61,7 +61,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..3_usize).prop_map(Op::DeliverTwice),
         1 => (0..3_usize).prop_map(Op::Drop),
         5 => Just(Op::Execute),
-        5 => Just(Op::Answer),
+        5 => Just(Op::ReadAnswer),
         1 => Just(Op::FailRead),
         1 => Just(Op::AskVerify),
         1 => Just(Op::ExecuteVerify),
@@ -161,7 +161,7 @@ impl Store {
         (self.top, self.has_restarted) = (0, false);
     }
 
-    fn read(&mut self, range: ReadRange) -> Answer<u64> {
+    fn read(&mut self, range: ReadRange) -> ReadAnswer<u64> {
         self.see(range.seen);
         let oldest = self.oldest();
         let from = match range.from {
@@ -171,11 +171,11 @@ impl Store {
         let items = self.log.range(from.max(oldest)..).take(usize::try_from(range.max_messages).unwrap());
         let items =
             items.map(|(_, (position, payload))| Item { position: *position, payload: *payload, size: 7 });
-        Answer { items: items.collect(), epochs: self.epochs.clone(), top: self.top, oldest }
+        ReadAnswer { items: items.collect(), epochs: self.epochs.clone(), top: self.top, oldest }
     }
 
-    fn can_resume(&self, start: Start) -> bool {
-        let Start::After { position, .. } = start else { return true };
+    fn can_resume(&self, start: JoinFrom) -> bool {
+        let JoinFrom::After { position, .. } = start else { return true };
         self.epochs.is_valid(position, self.top) && self.oldest() <= position.offset.saturating_add(1)
     }
 
@@ -187,7 +187,7 @@ impl Store {
 
 #[derive(Debug)]
 struct Member {
-    start: Start,
+    start: JoinFrom,
     /// Whether it could resume when it came.
     could_resume: bool,
     at: Option<Position>,
@@ -201,7 +201,7 @@ struct Simulation {
     members: Vec<Member>,
     events: Vec<Item<u64>>,
     read: Option<(u64, ReadRange)>,
-    executed: Option<(u64, Answer<u64>)>,
+    executed: Option<(u64, ReadAnswer<u64>)>,
     verify: Option<Position>,
     verified: Option<(Position, TopicTop)>,
     is_stalled: bool,
@@ -248,7 +248,7 @@ impl Simulation {
             Op::Execute if self.executed.is_none() => {
                 self.executed = self.read.take().map(|(read, range)| (read, self.store.read(range)));
             }
-            Op::Answer => {
+            Op::ReadAnswer => {
                 if let Some((read, answer)) = self.executed.take() {
                     self.follower.answered(read, Ok(answer));
                 }
@@ -283,17 +283,17 @@ impl Simulation {
 
     fn join(&mut self, wanted: &Wanted) {
         let start = match wanted {
-            Wanted::Now => Start::Now,
-            Wanted::Last(messages) => Start::Last(*messages),
+            Wanted::Now => JoinFrom::Now,
+            Wanted::Last(messages) => JoinFrom::Last(*messages),
             Wanted::Of(member, or_last) => match self.members.get(*member).and_then(|member| member.at) {
-                Some(position) => Start::After { position, or_last: *or_last },
-                None => Start::Now,
+                Some(position) => JoinFrom::After { position, or_last: *or_last },
+                None => JoinFrom::Now,
             },
             Wanted::Top(or_last) => {
-                Start::After { position: self.store.epochs.at(self.store.top), or_last: *or_last }
+                JoinFrom::After { position: self.store.epochs.at(self.store.top), or_last: *or_last }
             }
             Wanted::Guess(epoch, offset) => {
-                Start::After { position: Position::new(*epoch, *offset), or_last: 0 }
+                JoinFrom::After { position: Position::new(*epoch, *offset), or_last: 0 }
             }
         };
         let could_resume = self.store.can_resume(start);
@@ -305,33 +305,33 @@ impl Simulation {
     fn carry_out(&mut self) {
         while let Some(step) = self.follower.next_step() {
             match step {
-                step @ (Step::Broadcast(_) | Step::Missed(_)) if self.is_stalled => {
+                step @ (FollowerStep::Broadcast(_) | FollowerStep::Missed(_)) if self.is_stalled => {
                     self.follower.put_back(step);
                     return;
                 }
-                Step::Broadcast(item) => {
+                FollowerStep::Broadcast(item) => {
                     let members =
                         self.members.iter_mut().filter(|member| member.is_admitted && !member.is_gone);
                     members.for_each(|member| receive(&self.store, member, &item));
                     self.position = Some(item.position);
                 }
-                Step::Missed(missed) => {
+                FollowerStep::Missed(missed) => {
                     let members =
                         self.members.iter_mut().filter(|member| member.is_admitted && !member.is_gone);
                     members.for_each(|member| miss(&self.store, member, missed));
                     self.position = Some(missed.next);
                 }
-                Step::EpochChanged(_) => {}
-                Step::Greet(joiner, joined) => self.greet(joiner, joined),
-                Step::Write(joiner, item) => {
+                FollowerStep::EpochChanged(_) => {}
+                FollowerStep::Greet(joiner, joined) => self.greet(joiner, joined),
+                FollowerStep::Write(joiner, item) => {
                     let member = &mut self.members[joiner as usize];
                     assert!(!member.is_admitted);
                     receive(&self.store, member, &item);
                 }
-                Step::WriteMissed(joiner, missed) => {
+                FollowerStep::WriteMissed(joiner, missed) => {
                     miss(&self.store, &mut self.members[joiner as usize], missed);
                 }
-                Step::Admit(joiner) => {
+                FollowerStep::Admit(joiner) => {
                     let member = &mut self.members[joiner as usize];
                     assert!(!member.is_admitted);
                     let at = member.at.expect("it was greeted");
@@ -341,8 +341,8 @@ impl Simulation {
                     self.position.get_or_insert(at);
                     member.is_admitted = true;
                 }
-                Step::Fail(joiner, _) => self.members[joiner as usize].is_gone = true,
-                Step::Read(read, range) => {
+                FollowerStep::Fail(joiner, _) => self.members[joiner as usize].is_gone = true,
+                FollowerStep::Read(read, range) => {
                     assert!(self.read.is_none() && self.executed.is_none(), "one read at a time");
                     self.reads += 1;
                     self.read = Some((read, range));
@@ -356,8 +356,8 @@ impl Simulation {
         assert_eq!(member.at, None);
         member.at = Some(joined.position);
         match member.start {
-            Start::Now | Start::Last(_) => assert!(joined.recovered),
-            Start::After { position, .. } => {
+            JoinFrom::Now | JoinFrom::Last(_) => assert!(joined.recovered),
+            JoinFrom::After { position, .. } => {
                 assert!(!joined.recovered || joined.position == position);
                 if member.could_resume && self.store.can_resume(member.start) {
                     assert!(joined.recovered, "{position} can be resumed");
@@ -378,9 +378,9 @@ impl Simulation {
             self.run(Op::ExecuteVerify);
             self.run(Op::AnswerVerify);
             while self.read.is_some() || self.executed.is_some() {
-                self.run(Op::Answer);
+                self.run(Op::ReadAnswer);
                 self.run(Op::Execute);
-                self.run(Op::Answer);
+                self.run(Op::ReadAnswer);
                 assert!(self.reads < 2000, "the follower does not read forever");
             }
             let Store { epochs, top, .. } = &self.store;
@@ -450,7 +450,7 @@ fn one_read_serves_all_joiners() {
     }
     assert_eq!(simulation.reads, 1);
     simulation.run(Op::Execute);
-    simulation.run(Op::Answer);
+    simulation.run(Op::ReadAnswer);
     assert_eq!((simulation.reads, simulation.follower.joiners()), (1, 0));
     simulation.run(Op::Join(Wanted::Guess(1, 1)));
     assert_eq!((simulation.reads, simulation.follower.joiners()), (1, 0), "the ring serves it");
@@ -460,11 +460,11 @@ fn one_read_serves_all_joiners() {
 #[test]
 fn the_messages_that_are_kept_are_bounded() {
     let mut follower = Follower::new(LIMITS);
-    follower.join(0, Start::Now);
+    follower.join(0, JoinFrom::Now);
     let message = |offset| Item { position: Position::new(1, offset), payload: (), size: 7 };
     (100..200).for_each(|offset| follower.message(message(offset)));
-    let Some(Step::Read(read, _)) = follower.next_step() else { panic!("a read") };
-    let answer = Answer { epochs: Epochs::first(1), top: 0, oldest: 1, items: Vec::new() };
+    let Some(FollowerStep::Read(read, _)) = follower.next_step() else { panic!("a read") };
+    let answer = ReadAnswer { epochs: Epochs::first(1), top: 0, oldest: 1, items: Vec::new() };
     follower.answered(read, Ok(answer));
     (1..2000).for_each(|offset| follower.message(message(offset)));
     assert!(follower.ring_bytes() <= LIMITS.ring_bytes);

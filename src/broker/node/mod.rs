@@ -1,16 +1,16 @@
-//! `Node`: the topics of one node, their partitions, and the lease of the node.
+//! `TopicNode`: the topics of one node, their partitions, and the lease of the node.
 //!
 //! It runs on the threads of the broker and of the program, and on one event loop for what happens
 //! from time to time. Invariants: no lock is held while the broker or a topic is called. A partition
 //! is followed while it has topics with members.
 
 mod followed;
-mod lease_watch;
 mod metrics;
-mod part;
+mod node_lease_watch;
+mod node_partition;
+mod partition_watch;
 mod router;
 mod upkeep;
-mod watch;
 
 pub(in crate::broker) use followed::FollowedTopic;
 pub use metrics::BrokerMetrics;
@@ -26,8 +26,9 @@ use crate::{
     event_loop::EventLoop,
     sync::{Completion, Locked, Permits, Random, completion},
 };
-use lease_watch::LeaseWatch;
-use part::Part;
+use node_lease_watch::NodeLeaseWatch;
+use node_partition::NodePartition;
+use partition_watch::Ask;
 use router::Router;
 use std::{
     collections::BTreeMap,
@@ -37,7 +38,6 @@ use std::{
     },
     time::Duration,
 };
-use watch::Ask;
 
 /// The settings of a node.
 #[derive(Debug, Clone)]
@@ -51,7 +51,7 @@ pub(in crate::broker) struct NodeSettings {
     pub(in crate::broker) lease: Duration,
 }
 
-pub(in crate::broker) struct Node {
+pub(in crate::broker) struct TopicNode {
     pub(in crate::broker) broker: Box<dyn Broker>,
     pub(in crate::broker) event_loop: EventLoop,
     pub(in crate::broker) metrics: Metrics,
@@ -61,12 +61,12 @@ pub(in crate::broker) struct Node {
     time: TimeSource,
     random: Random,
     topics: Locked<BTreeMap<TopicName, Weak<dyn FollowedTopic>>>,
-    parts: Vec<Part>,
-    lease: Locked<LeaseWatch>,
+    parts: Vec<NodePartition>,
+    lease: Locked<NodeLeaseWatch>,
     is_closed: AtomicBool,
 }
 
-impl Node {
+impl TopicNode {
     /// Starts a broker for a node.
     pub(in crate::broker) fn start(
         broker: Box<dyn Broker>,
@@ -76,15 +76,15 @@ impl Node {
         let random = Random::new(event_loop.shared.random.next());
         let name = settings.name.clone().unwrap_or_else(|| format!("node-{:016x}", random.next()));
         let node = NodeId::new(name, random.next())?;
-        let node = Arc::new(Node {
+        let node = Arc::new(TopicNode {
             broker,
             metrics: Metrics::default(),
             pending: Permits::new(settings.max_pending),
             time: event_loop.shared.time.clone(),
             event_loop,
             topics: Locked::default(),
-            parts: settings.partitions.all().map(|_| Part::default()).collect(),
-            lease: Locked::new(LeaseWatch::new(node, settings.lease)),
+            parts: settings.partitions.all().map(|_| NodePartition::default()).collect(),
+            lease: Locked::new(NodeLeaseWatch::new(node, settings.lease)),
             is_closed: AtomicBool::new(false),
             random,
             settings,
@@ -146,11 +146,11 @@ impl Node {
         self.settings.partitions.of(topic)
     }
 
-    fn part(&self, partition: Partition) -> Option<&Part> {
+    fn part(&self, partition: Partition) -> Option<&NodePartition> {
         self.parts.get(usize::from(partition.get()))
     }
 
-    fn all_parts(&self) -> impl Iterator<Item = (Partition, &Part)> {
+    fn all_parts(&self) -> impl Iterator<Item = (Partition, &NodePartition)> {
         self.settings.partitions.all().zip(&self.parts)
     }
 
@@ -224,7 +224,7 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Drop for TopicNode {
     fn drop(&mut self) {
         self.broker.close().detach();
     }

@@ -1,13 +1,13 @@
 //! `Router`: passes the events of a broker to the topics of a node.
 
-use super::Node;
+use super::TopicNode;
 use crate::broker::store::{BrokerEvent, BrokerSink, StoredEvent};
 use std::sync::Weak;
 
-pub(super) struct Router(Weak<Node>);
+pub(super) struct Router(Weak<TopicNode>);
 
 impl Router {
-    pub(super) fn new(node: Weak<Node>) -> Self {
+    pub(super) fn new(node: Weak<TopicNode>) -> Self {
         Router(node)
     }
 }

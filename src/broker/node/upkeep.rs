@@ -1,11 +1,11 @@
 //! What a node does from time to time: verification of quiet partitions, and its lease.
 
-use super::Node;
+use super::TopicNode;
 use crate::broker::store::{BrokerError, NodeId};
 use crate::error::{Error, Result};
 use std::sync::{Arc, atomic::Ordering};
 
-impl Node {
+impl TopicNode {
     /// Starts both periodic tasks. They end with the node.
     pub(super) fn start_upkeep(self: &Arc<Self>) -> Result {
         let (verify, renew) = (self.settings.verify_interval, self.settings.lease * 3 / 10);

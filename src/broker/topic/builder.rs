@@ -8,7 +8,7 @@ use super::{
     settings::{TopicSettings, WhenUnreachable},
 };
 use crate::broker::{
-    node::Node,
+    node::TopicNode,
     store::{HistoryLimits, TopicName},
 };
 use crate::error::{Error, Result};
@@ -30,7 +30,7 @@ pub(super) type OnEvent = Box<dyn Fn(TopicEvent) + Send + Sync>;
 /// | `max_recent_bytes` | 64 KiB, as they were stored | 0 to 64 MiB | the same |
 #[must_use]
 pub struct TopicBuilder<M> {
-    node: Arc<Node>,
+    node: Arc<TopicNode>,
     name: String,
     format: Box<dyn TopicFormat<M>>,
     settings: TopicSettings,
@@ -38,7 +38,11 @@ pub struct TopicBuilder<M> {
 }
 
 impl<M: Clone + Send + Sync + 'static> TopicBuilder<M> {
-    pub(in crate::broker) fn new(node: Arc<Node>, name: String, format: Box<dyn TopicFormat<M>>) -> Self {
+    pub(in crate::broker) fn new(
+        node: Arc<TopicNode>,
+        name: String,
+        format: Box<dyn TopicFormat<M>>,
+    ) -> Self {
         TopicBuilder { node, name, format, settings: TopicSettings::default(), on_event: None }
     }
 

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::broker::{
     follower::{Follower, Item, Joined, JoinerId},
-    node::{FollowedTopic, Node},
+    node::{FollowedTopic, TopicNode},
     store::{BrokerError, Notification, Position, Published, TopicChange, TopicName, TopicTop},
 };
 use crate::{
@@ -30,7 +30,7 @@ use std::{
 const RESTING_INTERVALS: u32 = 2;
 
 pub(super) struct TopicCore<M> {
-    pub(super) node: Arc<Node>,
+    pub(super) node: Arc<TopicNode>,
     pub(super) name: TopicName,
     pub(super) settings: TopicSettings,
     pub(super) group: ChannelGroup<M>,
@@ -68,7 +68,7 @@ pub(super) struct Joining<M> {
 
 impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
     pub(super) fn new(
-        node: Arc<Node>,
+        node: Arc<TopicNode>,
         name: TopicName,
         format: Box<dyn TopicFormat<M>>,
         settings: TopicSettings,

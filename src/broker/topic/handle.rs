@@ -2,7 +2,7 @@
 
 use super::{
     core::TopicCore,
-    new_message::{Accepted, NewMessage},
+    new_message::{NewMessage, Receipt},
     subscription::Subscription,
 };
 use crate::broker::{follower::Joined, store::TopicName};
@@ -78,7 +78,7 @@ impl<M: Clone + Send + Sync + 'static> Topic<M> {
     /// - [`Error::Full`](crate::Error::Full) if too many publications of this node are unanswered.
     /// - A [`BrokerError`](crate::broker::BrokerError). It says whether the message may have been
     ///   stored all the same. Repeat it with the same [id](NewMessage::id) to be sure.
-    pub fn publish(&self, message: impl Into<NewMessage<M>>) -> Completion<Accepted> {
+    pub fn publish(&self, message: impl Into<NewMessage<M>>) -> Completion<Receipt> {
         self.core.publish(message.into())
     }
 

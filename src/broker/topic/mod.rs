@@ -22,6 +22,6 @@ pub use format::TopicFormat;
 pub use handle::Topic;
 #[cfg(feature = "json")]
 pub use json::JsonFormat;
-pub use new_message::{Accepted, NewMessage};
+pub use new_message::{NewMessage, Receipt};
 pub use settings::WhenUnreachable;
 pub use subscription::Subscription;

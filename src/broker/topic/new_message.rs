@@ -1,4 +1,4 @@
-//! `NewMessage`: a message to publish. `Accepted`: the result.
+//! `NewMessage`: a message to publish. `Receipt`: the result.
 
 use crate::broker::store::{MessageId, Position, Published};
 
@@ -32,7 +32,7 @@ impl<M> From<M> for NewMessage<M> {
 /// The result of [`Topic::publish`](super::Topic::publish).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Accepted {
+pub struct Receipt {
     /// The position of the stored message. `None` if it was not stored, and passed to the members of
     /// this node only ([`WhenUnreachable::Local`](super::WhenUnreachable::Local)).
     pub position: Option<Position>,
@@ -41,12 +41,12 @@ pub struct Accepted {
     pub is_duplicate: bool,
 }
 
-impl Accepted {
+impl Receipt {
     pub(super) fn stored(published: Published) -> Self {
-        Accepted { position: Some(published.position), is_duplicate: published.is_duplicate }
+        Receipt { position: Some(published.position), is_duplicate: published.is_duplicate }
     }
 
     pub(super) fn local() -> Self {
-        Accepted { position: None, is_duplicate: false }
+        Receipt { position: None, is_duplicate: false }
     }
 }

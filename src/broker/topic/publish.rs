@@ -2,7 +2,7 @@
 
 use super::{
     core::TopicCore,
-    new_message::{Accepted, NewMessage},
+    new_message::{NewMessage, Receipt},
     settings::WhenUnreachable,
 };
 use crate::broker::store::{BrokerError, Notification, Publication, Published};
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
-    pub(super) fn publish(self: &Arc<Self>, new: NewMessage<M>) -> Completion<Accepted> {
+    pub(super) fn publish(self: &Arc<Self>, new: NewMessage<M>) -> Completion<Receipt> {
         let publication = self.publication(new).and_then(|publication| {
             let pending = &self.node.pending;
             let limit = pending.limit();
@@ -56,14 +56,14 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         Ok(payload)
     }
 
-    fn published(&self, payload: Bytes, result: Result<Published>) -> Result<Accepted> {
+    fn published(&self, payload: Bytes, result: Result<Published>) -> Result<Receipt> {
         let metrics = &self.node.metrics;
         let error = match result {
             Ok(published) => {
                 let counter = if published.is_duplicate { &metrics.duplicates } else { &metrics.published };
                 counter.add_shared(1);
                 self.note_published(published);
-                return Ok(Accepted::stored(published));
+                return Ok(Receipt::stored(published));
             }
             Err(error) => error,
         };
@@ -72,7 +72,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         if is_unreachable && self.settings.when_unreachable == WhenUnreachable::Local {
             metrics.published_locally.add_shared(1);
             self.deliver_unstored(payload, None);
-            return Ok(Accepted::local());
+            return Ok(Receipt::local());
         }
         Err(error)
     }

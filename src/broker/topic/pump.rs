@@ -8,7 +8,7 @@ use super::{
     event::TopicEvent,
 };
 use crate::broker::{
-    follower::{Answer, Item, Joined, JoinerId, Missed, MissedCause, Step},
+    follower::{FollowerStep, Item, Joined, JoinerId, Missed, MissedCause, ReadAnswer},
     store::{History, ReadRange, StoredMessage},
 };
 use crate::{
@@ -26,7 +26,7 @@ impl<M> TopicState<M>
 where
     M: Clone,
 {
-    fn next_step(&mut self, is_first: bool) -> Option<Step<Option<M>>> {
+    fn next_step(&mut self, is_first: bool) -> Option<FollowerStep<Option<M>>> {
         if is_first && self.is_pumping {
             return None;
         }
@@ -49,40 +49,40 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
     }
 
     /// Returns a step that cannot be carried out at the moment.
-    fn carry_out(self: &Arc<Self>, step: Step<Option<M>>) -> Option<Step<Option<M>>> {
+    fn carry_out(self: &Arc<Self>, step: FollowerStep<Option<M>>) -> Option<FollowerStep<Option<M>>> {
         match step {
-            Step::Broadcast(Item { position, payload, size }) => {
+            FollowerStep::Broadcast(Item { position, payload, size }) => {
                 let refused = self.deliver(payload?)?;
-                return Some(Step::Broadcast(Item { position, payload: Some(refused), size }));
+                return Some(FollowerStep::Broadcast(Item { position, payload: Some(refused), size }));
             }
-            Step::Missed(missed) => {
+            FollowerStep::Missed(missed) => {
                 if let Some(message) = self.missed_message(&missed)
                     && self.deliver(message).is_some()
                 {
-                    return Some(Step::Missed(missed));
+                    return Some(FollowerStep::Missed(missed));
                 }
                 self.note_missed(missed);
             }
-            Step::EpochChanged(position) => self.emit(TopicEvent::EpochChanged(position)),
-            Step::Greet(joiner, joined) => self.greet(joiner, joined),
-            Step::Write(joiner, item) => {
+            FollowerStep::EpochChanged(position) => self.emit(TopicEvent::EpochChanged(position)),
+            FollowerStep::Greet(joiner, joined) => self.greet(joiner, joined),
+            FollowerStep::Write(joiner, item) => {
                 if let Some(message) = item.payload {
                     self.write(joiner, message);
                 }
             }
-            Step::WriteMissed(joiner, missed) => {
+            FollowerStep::WriteMissed(joiner, missed) => {
                 if let Some(message) = self.missed_message(&missed) {
                     self.write(joiner, message);
                 }
             }
-            Step::Admit(joiner) => self.admit(joiner),
-            Step::Fail(joiner, error) => self.fail(joiner, error),
-            Step::Read(read, range) => self.read(read, range),
+            FollowerStep::Admit(joiner) => self.admit(joiner),
+            FollowerStep::Fail(joiner, error) => self.fail(joiner, error),
+            FollowerStep::Read(read, range) => self.read(read, range),
         }
         None
     }
 
-    fn delay(self: &Arc<Self>, step: Step<Option<M>>) {
+    fn delay(self: &Arc<Self>, step: FollowerStep<Option<M>>) {
         self.node.metrics.delayed.add_shared(1);
         self.state.change(|state| {
             state.follower.put_back(step);
@@ -228,7 +228,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
                 let (position, size) = (message.position, message.payload.len());
                 Item { position, payload: self.decode(message.payload, Some(position)), size }
             };
-            Answer { epochs, top, oldest, items: messages.into_iter().map(item).collect() }
+            ReadAnswer { epochs, top, oldest, items: messages.into_iter().map(item).collect() }
         });
         self.state.change(|state| (state.follower.answered(read, answer), ()));
         self.pump();

@@ -1,7 +1,7 @@
 //! `Subscription`: a channel that becomes a member of a topic.
 
 use crate::broker::{
-    follower::{Joined, Start},
+    follower::{JoinFrom, Joined},
     store::Position,
 };
 use crate::channel::Channel;
@@ -61,11 +61,11 @@ impl<M> Subscription<M> {
         self
     }
 
-    pub(super) fn start(&self) -> Start {
+    pub(super) fn start(&self) -> JoinFrom {
         match (self.after, self.last) {
-            (Some(position), or_last) => Start::After { position, or_last },
-            (None, 0) => Start::Now,
-            (None, messages) => Start::Last(messages),
+            (Some(position), or_last) => JoinFrom::After { position, or_last },
+            (None, 0) => JoinFrom::Now,
+            (None, messages) => JoinFrom::Last(messages),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::handle::Topics;
 use crate::broker::{
-    node::{Node, NodeSettings},
+    node::{NodeSettings, TopicNode},
     store::{Broker, Partitions},
 };
 use crate::{
@@ -115,7 +115,7 @@ impl TopicsBuilder {
                 return Err(Error::setting(setting, format_args!("{value:?}"), allowed));
             }
         }
-        Ok(Topics::new(Node::start(self.broker, self.event_loop, self.settings)?))
+        Ok(Topics::new(TopicNode::start(self.broker, self.event_loop, self.settings)?))
     }
 }
 

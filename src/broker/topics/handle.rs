@@ -2,7 +2,7 @@
 
 use super::builder::TopicsBuilder;
 use crate::broker::{
-    node::{BrokerMetrics, Node},
+    node::{BrokerMetrics, TopicNode},
     store::{Broker, NodeId},
     topic::{TopicBuilder, TopicFormat},
 };
@@ -16,7 +16,7 @@ use std::{fmt, sync::Arc};
 /// One event loop of the group renews the lease of the node and verifies quiet partitions.
 #[derive(Clone)]
 pub struct Topics {
-    node: Arc<Node>,
+    node: Arc<TopicNode>,
 }
 
 impl Topics {
@@ -25,7 +25,7 @@ impl Topics {
         TopicsBuilder::new(group, Box::new(broker))
     }
 
-    pub(super) fn new(node: Arc<Node>) -> Self {
+    pub(super) fn new(node: Arc<TopicNode>) -> Self {
         Topics { node }
     }
 

@@ -12,25 +12,25 @@ use crate::error::{Error, Result};
 /// | `max_message_ids` | 1,048,576 ids of all topics | 1 or more | the oldest ids are forgotten before their window ends |
 #[derive(Debug, Clone)]
 #[must_use]
-pub struct MemoryBrokerBuilder(Limits);
+pub struct MemoryBrokerBuilder(MemoryLimits);
 
 /// The limits of all topics together.
 #[derive(Debug, Clone)]
-pub(super) struct Limits {
+pub(super) struct MemoryLimits {
     pub(super) topics: usize,
     pub(super) bytes: u64,
     pub(super) message_ids: usize,
 }
 
-impl Default for Limits {
+impl Default for MemoryLimits {
     fn default() -> Self {
-        Limits { topics: 65_536, bytes: 256 << 20, message_ids: 1 << 20 }
+        MemoryLimits { topics: 65_536, bytes: 256 << 20, message_ids: 1 << 20 }
     }
 }
 
 impl MemoryBrokerBuilder {
     pub(super) fn new() -> Self {
-        MemoryBrokerBuilder(Limits::default())
+        MemoryBrokerBuilder(MemoryLimits::default())
     }
 
     /// Sets the largest number of topics.
@@ -58,7 +58,7 @@ impl MemoryBrokerBuilder {
     ///
     /// [`Error::Setting`] if a setting is out of its range.
     pub fn build(self) -> Result<MemoryBroker> {
-        let Limits { topics, bytes, message_ids } = &self.0;
+        let MemoryLimits { topics, bytes, message_ids } = &self.0;
         for (setting, is_zero) in
             [("max_topics", *topics == 0), ("max_bytes", *bytes == 0), ("max_message_ids", *message_ids == 0)]
         {

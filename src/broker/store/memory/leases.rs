@@ -13,7 +13,7 @@ use std::{
 };
 
 /// The entries of one node.
-pub(super) type Owned = BTreeSet<(TopicName, Bytes)>;
+pub(super) type OwnedEntries = BTreeSet<(TopicName, Bytes)>;
 
 #[derive(Debug, Default)]
 pub(super) struct Leases {
@@ -21,7 +21,7 @@ pub(super) struct Leases {
     leases: BTreeMap<Arc<str>, Granted>,
     /// Nodes whose lease was taken over, and whose entries have to be removed.
     lost: BTreeSet<NodeId>,
-    owned: BTreeMap<NodeId, Owned>,
+    owned: BTreeMap<NodeId, OwnedEntries>,
 }
 
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Leases {
     }
 
     /// Ends a lease, and returns the entries of the node.
-    pub(super) fn end(&mut self, node: &NodeId) -> Owned {
+    pub(super) fn end(&mut self, node: &NodeId) -> OwnedEntries {
         if self.leases.get(node.name()).is_some_and(|granted| granted.node == *node) {
             self.leases.remove(node.name());
         }

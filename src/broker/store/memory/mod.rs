@@ -31,7 +31,7 @@ use crate::{
     error::Result,
     sync::{Completion, Locked},
 };
-use builder::Limits;
+use builder::MemoryLimits;
 use outbox::Outboxes;
 use std::{
     fmt,
@@ -41,7 +41,7 @@ use std::{
     },
     time::Instant,
 };
-use tables::Tables;
+use tables::BrokerTables;
 
 /// Topics in the memory of this process: the broker of a program with one node, and of tests with
 /// several nodes.
@@ -67,7 +67,7 @@ pub struct MemoryBroker {
 
 /// What all nodes share.
 struct Shared {
-    tables: Locked<Tables>,
+    tables: Locked<BrokerTables>,
 }
 
 /// One node's connection.
@@ -80,7 +80,7 @@ struct Connection {
 impl MemoryBroker {
     /// Creates a broker without topics, with the default limits.
     pub fn new() -> Self {
-        Self::with(Limits::default())
+        Self::with(MemoryLimits::default())
     }
 
     /// Returns a builder with default settings.
@@ -88,8 +88,8 @@ impl MemoryBroker {
         MemoryBrokerBuilder::new()
     }
 
-    fn with(limits: Limits) -> Self {
-        let shared = Arc::new(Shared { tables: Locked::new(Tables::new(limits)) });
+    fn with(limits: MemoryLimits) -> Self {
+        let shared = Arc::new(Shared { tables: Locked::new(BrokerTables::new(limits)) });
         MemoryBroker { shared, connection: OnceLock::new() }
     }
 
@@ -119,7 +119,7 @@ impl MemoryBroker {
     /// Runs an operation on the tables, and delivers the events that it has caused.
     fn run<T>(
         &self,
-        operation: impl FnOnce(&mut Tables, Instant) -> Result<T, BrokerError>,
+        operation: impl FnOnce(&mut BrokerTables, Instant) -> Result<T, BrokerError>,
     ) -> Completion<T> {
         let Some(connection) = self.connection.get() else { return failed(BrokerError::Closed) };
         if connection.is_closed.load(Ordering::Acquire) {

@@ -4,11 +4,11 @@
 //! increments the sequence of its partition and is pushed to the outboxes in the same step.
 
 use super::{
-    builder::Limits,
+    builder::MemoryLimits,
     leases::Leases,
     message_ids::MessageIds,
     outbox::Outboxes,
-    topic::{Kind, Topic},
+    topic::{MemoryTopic, TopicKind},
 };
 use crate::broker::store::{
     epochs::Epoch,
@@ -33,13 +33,13 @@ use std::{
 /// How often unused topics are searched for while the limit of topics is reached.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 
-pub(super) struct Tables {
-    limits: Limits,
+pub(super) struct BrokerTables {
+    limits: MemoryLimits,
     /// `None` before the first node.
     partitions: Option<Partitions>,
     random: Random,
     sequences: Vec<Sequence>,
-    topics: BTreeMap<TopicName, Topic>,
+    topics: BTreeMap<TopicName, MemoryTopic>,
     ids: MessageIds,
     leases: Leases,
     /// The bytes that the messages of all topics take.
@@ -70,9 +70,9 @@ impl Filled {
     }
 }
 
-impl Tables {
-    pub(super) fn new(limits: Limits) -> Self {
-        Tables {
+impl BrokerTables {
+    pub(super) fn new(limits: MemoryLimits) -> Self {
+        BrokerTables {
             partitions: None,
             random: Random::new(0),
             sequences: Vec::new(),
@@ -170,11 +170,11 @@ impl Tables {
         name: &TopicName,
         seen: Option<Position>,
         now: Instant,
-    ) -> Result<&mut Topic, BrokerError> {
+    ) -> Result<&mut MemoryTopic, BrokerError> {
         if !self.topics.contains_key(name) {
             self.make_room(now)?;
             let epoch = self.new_epoch();
-            self.topics.insert(name.clone(), Topic::new(epoch, now));
+            self.topics.insert(name.clone(), MemoryTopic::new(epoch, now));
         }
         let epoch = self.new_epoch();
         let mut began = None;
@@ -194,11 +194,11 @@ impl Tables {
     /// Finds a topic of a kind, or creates it.
     fn open_as(
         &mut self,
-        kind: Kind,
+        kind: TopicKind,
         name: &TopicName,
         seen: Option<Position>,
         now: Instant,
-    ) -> Result<&mut Topic, BrokerError> {
+    ) -> Result<&mut MemoryTopic, BrokerError> {
         self.open(name, None, now)?;
         self.measured(name, |topic| topic.use_as(kind, now))?;
         self.open(name, seen, now)
@@ -208,7 +208,7 @@ impl Tables {
     fn measured<T>(
         &mut self,
         name: &TopicName,
-        change: impl FnOnce(&mut Topic) -> Result<T, BrokerError>,
+        change: impl FnOnce(&mut MemoryTopic) -> Result<T, BrokerError>,
     ) -> Result<T, BrokerError> {
         let topic = self.topics.get_mut(name).ok_or(BrokerError::Closed)?;
         let (cost, messages) = (topic.log.cost(), topic.log.len());
@@ -262,7 +262,7 @@ impl Tables {
         self.measured(name, |topic| Ok(topic.lose_newest(messages))).unwrap_or(0)
     }
 
-    pub(super) fn lose_topic(&mut self, name: &TopicName) -> Option<Topic> {
+    pub(super) fn lose_topic(&mut self, name: &TopicName) -> Option<MemoryTopic> {
         let topic = self.topics.remove(name)?;
         self.cost -= topic.log.cost();
         self.messages -= topic.log.len();
@@ -280,7 +280,7 @@ impl Tables {
         now: Instant,
     ) -> Result<Published, BrokerError> {
         let Publication { topic: name, payload, seen, id, window, limits } = publication;
-        let topic = self.open_as(Kind::Messages, &name, seen, now)?;
+        let topic = self.open_as(TopicKind::Messages, &name, seen, now)?;
         let (epochs, top) = (topic.epochs.clone(), topic.top);
         if let Some(id) = &id
             && let Some(position) = self.ids.find(&name, id, now)
@@ -308,7 +308,7 @@ impl Tables {
         range: ReadRange,
         now: Instant,
     ) -> Result<History, BrokerError> {
-        Ok(self.open_as(Kind::Messages, name, range.seen, now)?.read(&range))
+        Ok(self.open_as(TopicKind::Messages, name, range.seen, now)?.read(&range))
     }
 
     pub(super) fn tops(
@@ -317,6 +317,7 @@ impl Tables {
         topics: Vec<TopicSeen>,
         now: Instant,
     ) -> Result<PartitionTops, BrokerError> {
+        limited("topics", topics.len(), TopicSeen::LIMIT)?;
         let mut tops = Vec::with_capacity(topics.len());
         for TopicSeen { topic, seen } in topics {
             self.open(&topic, seen, now)?;
@@ -334,10 +335,11 @@ impl Tables {
 
     pub(super) fn change(&mut self, update: MapUpdate, now: Instant) -> Result<Changed, BrokerError> {
         let MapUpdate { topic: name, changes, owner, seen, max_entries } = update;
+        limited("changes", changes.len(), MapUpdate::LIMIT)?;
         if owner.as_ref().is_some_and(|owner| !self.leases.is_alive(owner, now)) {
             return Err(BrokerError::LeaseEnded);
         }
-        let topic = self.open_as(Kind::Map, &name, seen, now)?;
+        let topic = self.open_as(TopicKind::Map, &name, seen, now)?;
         let next = topic.epochs.at(topic.top + 1);
         let (mut made, mut entries) = (Vec::with_capacity(changes.len()), Vec::new());
         let mut owners = Vec::new();
@@ -368,7 +370,7 @@ impl Tables {
         seen: Option<Position>,
         now: Instant,
     ) -> Result<Snapshot, BrokerError> {
-        Ok(self.open_as(Kind::Map, name, seen, now)?.snapshot())
+        Ok(self.open_as(TopicKind::Map, name, seen, now)?.snapshot())
     }
 
     // ---- leases ---------------------------------------------------------------------------------
@@ -400,4 +402,12 @@ impl Tables {
             }
         }
     }
+}
+
+/// Refuses an operation with too many parts.
+fn limited(parts: &str, number: usize, limit: usize) -> Result<(), BrokerError> {
+    if number <= limit {
+        return Ok(());
+    }
+    Err(BrokerError::Refused(format!("{number} {parts}; at most {limit} are allowed").into()))
 }

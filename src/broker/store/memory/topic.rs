@@ -21,15 +21,15 @@ const METADATA_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What a topic has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TopicKind {
     Messages,
     Map,
 }
 
 #[derive(Debug)]
-pub(super) struct Topic {
+pub(super) struct MemoryTopic {
     /// `None` until the first operation that is for one kind only.
-    kind: Option<Kind>,
+    kind: Option<TopicKind>,
     pub(super) epochs: Epochs,
     pub(super) top: u64,
     pub(super) log: Log,
@@ -37,9 +37,9 @@ pub(super) struct Topic {
     used: Instant,
 }
 
-impl Topic {
+impl MemoryTopic {
     pub(super) fn new(epoch: u64, now: Instant) -> Self {
-        Topic {
+        MemoryTopic {
             kind: None,
             epochs: Epochs::first(epoch),
             top: 0,
@@ -50,7 +50,7 @@ impl Topic {
     }
 
     /// Notes that the topic is used as this kind.
-    pub(super) fn use_as(&mut self, kind: Kind, now: Instant) -> Result<(), BrokerError> {
+    pub(super) fn use_as(&mut self, kind: TopicKind, now: Instant) -> Result<(), BrokerError> {
         self.touch(now);
         if *self.kind.get_or_insert(kind) == kind { Ok(()) } else { Err(BrokerError::WrongKind) }
     }

@@ -1,4 +1,4 @@
-//! `LeaseWatch`: whether this node still has its lease, by its own clock. Pure.
+//! `NodeLeaseWatch`: whether this node still has its lease, by its own clock. Pure.
 //!
 //! Invariant: the node does not believe to have a lease that the store may have ended, unless its
 //! clock is slower than that of the store by a tenth.
@@ -8,7 +8,7 @@ use crate::clock::nanos;
 use std::time::Duration;
 
 #[derive(Debug)]
-pub(super) struct LeaseWatch {
+pub(super) struct NodeLeaseWatch {
     node: NodeId,
     duration: Duration,
     /// The time of the loop up to which the lease is certain.
@@ -18,9 +18,9 @@ pub(super) struct LeaseWatch {
     is_asking: bool,
 }
 
-impl LeaseWatch {
+impl NodeLeaseWatch {
     pub(super) fn new(node: NodeId, duration: Duration) -> Self {
-        LeaseWatch { node, duration, valid_until: 0, has_begun: false, is_asking: false }
+        NodeLeaseWatch { node, duration, valid_until: 0, has_begun: false, is_asking: false }
     }
 
     pub(super) fn node(&self) -> &NodeId {
@@ -56,7 +56,7 @@ impl LeaseWatch {
     /// The lease has ended: the node goes on with another incarnation.
     pub(super) fn ended(&mut self, next: NodeId) {
         let duration = self.duration;
-        *self = LeaseWatch::new(next, duration);
+        *self = NodeLeaseWatch::new(next, duration);
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn a_lease_is_valid_for_less_than_its_duration_from_the_request() {
         let node = NodeId::new("a", 1).unwrap();
-        let mut watch = LeaseWatch::new(node.clone(), Duration::from_secs(10));
+        let mut watch = NodeLeaseWatch::new(node.clone(), Duration::from_secs(10));
         assert!(!watch.is_valid(0));
         assert_eq!(watch.request(), Some(NodeLease::begin(node.clone(), Duration::from_secs(10))));
         assert_eq!(watch.request(), None, "one is under way");

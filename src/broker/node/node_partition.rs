@@ -1,18 +1,18 @@
-//! `Part`: one partition of a node.
+//! `NodePartition`: one partition of a node.
 //!
 //! Invariant: the broker is asked to follow, and not to follow, in the order in which topics were
 //! added and removed.
 
 use super::{
     followed::FollowedTopic,
-    watch::{Ask, PartitionWatch},
+    partition_watch::{Ask, PartitionWatch},
 };
 use crate::broker::store::{Sequence, TopicName};
 use crate::sync::Locked;
 use std::{collections::BTreeMap, sync::Arc};
 
 #[derive(Default)]
-pub(super) struct Part(Locked<State>);
+pub(super) struct NodePartition(Locked<State>);
 
 #[derive(Default)]
 struct State {
@@ -27,7 +27,7 @@ struct State {
     is_passing: bool,
 }
 
-impl Part {
+impl NodePartition {
     /// Adds a topic. Returns whether it is the first one.
     pub(super) fn add(&self, topic: Arc<dyn FollowedTopic>) -> bool {
         self.0.change(|state| {
