@@ -5,10 +5,10 @@
 //!
 //! # Positions
 //!
-//! The messages of a topic have the offsets 1, 2, 3, and so on. A [`Position`] is an offset with the
-//! epoch in which it was given. Epochs are terms, like the leader epochs of Kafka (KIP-101): a topic
-//! begins a new one whenever its store may have lost its newest messages. [`store::Epochs`] states
-//! which positions are still valid.
+//! The messages of a topic have the offsets 1, 2, 3, and so on. A [`Position`] is an offset with
+//! the epoch in which it was given. Epochs are terms, like the leader epochs of Kafka (KIP-101): a
+//! topic begins a new one whenever its store may have lost its newest messages. [`store::Epochs`]
+//! states which positions are still valid.
 
 mod follower;
 mod node;

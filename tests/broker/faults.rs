@@ -99,7 +99,7 @@ fn a_topic_may_go_on_locally() {
 }
 
 #[test]
-fn everyone_is_told_when_the_store_has_lost_messages() {
+fn all_members_receive_a_notice_when_the_store_has_lost_messages() {
     let Nodes { nodes, store, .. } = Nodes::new(3);
     let mut members: Vec<Member> = nodes.iter().map(Member::join).collect();
     let positions: Vec<_> = (1..=5).map(|n| nodes[n % 3].publish(&n.to_string())).collect();
@@ -113,14 +113,14 @@ fn everyone_is_told_when_the_store_has_lost_messages() {
         assert_eq!(node.topics.metrics().rewound, 1);
         assert!(node.events.all().iter().any(|event| event.starts_with("Missed")), "{:?}", node.events.all());
     }
-    // A client that was away is told too, also after the topic has grown beyond its position.
+    // A client that was away is not recovered, also after the topic has grown beyond its position.
     nodes[0].publish_numbers(1..=9);
     assert!(!Member::resume(&nodes[2], positions[4]).1.recovered);
     assert!(Member::resume(&nodes[2], positions[2]).1.recovered, "3 was not lost");
 }
 
 #[test]
-fn everyone_is_told_when_the_store_has_lost_the_topic() {
+fn all_members_receive_a_notice_when_the_store_has_lost_the_topic() {
     let Nodes { nodes, store, .. } = Nodes::new(2);
     let mut member = Member::join(&nodes[0]);
     let seen = nodes[1].publish("one");

@@ -1,4 +1,5 @@
-//! A broker that loses, holds, doubles and reorders the events of another one, and fails operations.
+//! A broker that loses, holds, doubles and reorders the events of another one, and fails
+//! operations.
 
 use netwheel::{
     Completion, EventLoop, Result,

@@ -65,7 +65,7 @@ const OF_OTHERS: [&str; 1] = ["catch_unwind"];
 #[test]
 fn the_functions_of_each_walk_are_declared_in_its_files() {
     let walks = walks(&read(&path(PAGE)));
-    assert_eq!(walks.len(), 4, "the page follows a frame, a broadcast, a request and a timer");
+    assert_eq!(walks.len(), 5, "a frame, a broadcast, a request, a timer and a message to a topic");
     let mut wrong = Vec::new();
     for (title, steps) in &walks {
         for Step { number, functions, types, files } in steps {

@@ -1,4 +1,4 @@
-//! Messages in memory: those that were delivered last, and those that arrived too early.
+//! Messages in memory: recently delivered messages, and messages that arrived too early.
 
 use crate::broker::store::{Epochs, Position};
 use std::collections::{BTreeMap, VecDeque};

@@ -43,7 +43,8 @@ impl Joiners {
         self.0.drain(..).map(|joiner| joiner.id).collect()
     }
 
-    /// Moves joiners back whose positions are not valid any more. Returns what they have to be told.
+    /// Moves joiners back whose positions are not valid any more. Returns a notice for each of
+    /// them.
     pub(super) fn rewind(&mut self, epochs: &Epochs, top: u64) -> Vec<(JoinerId, Missed)> {
         let mut rewound = Vec::new();
         for joiner in &mut self.0 {
@@ -103,7 +104,7 @@ fn lowest(first: u64, offsets: impl Iterator<Item = u64>, read_messages: u64) ->
 }
 
 impl<P: Clone> Follower<P> {
-    /// Writes to joiners what is there, and admits those that have everything.
+    /// Writes available messages to joiners, and admits joiners that are complete.
     pub(super) fn serve_joiners(&mut self) {
         if self.synced.is_none() {
             return;
@@ -118,7 +119,7 @@ impl<P: Clone> Follower<P> {
                 list.push_back(joiner);
             }
         }
-        // Those that were not served yet keep their turn.
+        // Joiners that were not served yet keep their turn.
         waiting.append(&mut self.joiners.0);
         waiting.append(&mut advanced);
         self.joiners.0 = waiting;
@@ -158,7 +159,7 @@ impl<P: Clone> Follower<P> {
             at = next;
         }
         joiner.at = Some(at);
-        // The client was ahead of this node, which has to read what it has missed.
+        // The client was ahead of this node, so this node has missed messages.
         self.is_behind |= at.offset > position.offset;
         let is_complete = at.offset == position.offset;
         if is_complete {

@@ -3,10 +3,10 @@
 //! Its inputs are events and answers of the broker, which may be lost, late, doubled or in another
 //! order. Its outputs are steps, which the topic carries out in order. Pure, without I/O.
 //!
-//! Invariants, between two [`FollowerStep::Missed`]: members receive messages in the order of their offsets,
-//! without a gap and each once. A joiner receives exactly the messages between its greeting and its
-//! admission. At most one read is under way, however many joiners wait. Members receive only
-//! messages that the store had when it was asked last, or that were stored since.
+//! Invariants, between two [`FollowerStep::Missed`]: members receive messages in the order of their
+//! offsets, without a gap and each once. A joiner receives exactly the messages between its
+//! greeting and its admission. At most one read is under way, however many joiners wait. Members
+//! receive only messages that the store had when it was asked last, or that were stored since.
 
 mod item;
 mod joiners;
@@ -286,7 +286,7 @@ impl<P: Clone> Follower<P> {
         self.has_failed |= is_behind && items.is_empty();
     }
 
-    /// Moves all members to another position, and tells them.
+    /// Moves all members to another position, and adds a notice for them.
     fn miss(&mut self, missed: Missed) {
         if let Some(synced) = &mut self.synced {
             synced.position = missed.next;

@@ -1,4 +1,4 @@
-//! `FollowerStep`: what a follower asks its topic to do.
+//! `FollowerStep`: the outputs of a follower.
 
 use super::item::Item;
 use crate::broker::store::{Epochs, Position, ReadRange};
@@ -23,8 +23,8 @@ pub(in crate::broker) enum JoinFrom {
 pub struct Joined {
     /// The position behind which the member receives all messages.
     pub position: Position,
-    /// Whether this is the requested position. `false` if messages behind the requested one are lost
-    /// or are not kept any more, or if it is not a position of the topic. Without a requested
+    /// Whether this is the requested position. `false` if messages behind the requested one are
+    /// lost or are not kept any more, or if it is not a position of the topic. Without a requested
     /// position, `true`.
     pub recovered: bool,
 }
@@ -47,7 +47,8 @@ pub struct Missed {
 pub enum MissedCause {
     /// The position of the members is not valid any more, because the store has lost messages that
     /// they have received, or does not know their epoch any more. Of the messages that they have,
-    /// those up to [`next`](Missed::next) are still valid if its epoch is theirs, and none otherwise.
+    /// those up to [`next`](Missed::next) are still valid if its epoch is theirs, and none
+    /// otherwise.
     Rewound,
     /// The history was trimmed before this node, or the new member, has read it.
     Trimmed,
@@ -75,7 +76,7 @@ pub(in crate::broker) type JoinerId = u64;
 pub(in crate::broker) enum FollowerStep<P> {
     /// Write the message to all members.
     Broadcast(Item<P>),
-    /// Tell all members.
+    /// Write a notice to all members.
     Missed(Missed),
     /// A new epoch began, without a loss that members have to know.
     EpochChanged(Position),

@@ -410,7 +410,7 @@ fn receive(store: &Store, member: &mut Member, item: &Item<u64>) {
     member.at = Some(item.position);
 }
 
-/// A member is told of a loss only if there was one.
+/// A member receives a notice of a loss only after a loss.
 fn miss(store: &Store, member: &mut Member, missed: Missed) {
     assert_eq!(member.at.map(|at| at.offset), Some(missed.seen.offset));
     match missed.cause {

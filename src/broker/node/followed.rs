@@ -26,8 +26,8 @@ pub(in crate::broker) trait FollowedTopic: Send + Sync {
     /// Reads again after an error.
     fn retry(self: Arc<Self>);
 
-    /// Called once in an interval. If the topic has had no members for some time, forgets everything
-    /// and returns it, to be dropped without a lock.
+    /// Called once per interval. If the topic has been without members for some time, takes its
+    /// messages and returns them, to be dropped without a lock.
     fn rest(&self) -> Option<Box<dyn Any + Send>>;
 
     /// Fails everything that waits.

@@ -1,4 +1,4 @@
-//! `BrokerMetrics`: what the topics of a node have done.
+//! `BrokerMetrics`: counters of a node.
 
 use crate::metrics::Counter;
 

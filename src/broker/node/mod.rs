@@ -1,7 +1,7 @@
 //! `TopicNode`: the topics of one node, their partitions, and the lease of the node.
 //!
-//! It runs on the threads of the broker and of the program, and on one event loop for what happens
-//! from time to time. Invariants: no lock is held while the broker or a topic is called. A partition
+//! It runs on the threads of the broker and of the program. Its periodic tasks run on one event
+//! loop. Invariants: no lock is held while the broker or a topic is called. A partition
 //! is followed while it has topics with members.
 
 mod followed;
@@ -102,7 +102,7 @@ impl TopicNode {
 
     // ---- topics ---------------------------------------------------------------------------------
 
-    /// Finds a topic, or adds the one that `create` returns.
+    /// Finds a topic, or adds the result of `create`.
     pub(in crate::broker) fn open(
         &self,
         name: &TopicName,

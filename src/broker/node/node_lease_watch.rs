@@ -48,7 +48,7 @@ impl NodeLeaseWatch {
         self.valid_until = asked.saturating_add(nanos(self.duration - self.duration / 10));
     }
 
-    /// There was no answer.
+    /// The request failed.
     pub(super) fn failed(&mut self) {
         self.is_asking = false;
     }

@@ -1,8 +1,8 @@
 //! `PartitionWatch`: when a node has to verify a partition. Pure.
 //!
 //! Invariants: one question is under way at a time. While events follow each other in sequence, and
-//! within an interval at least one does, nothing is asked. After a gap, and after each interruption,
-//! all topics are asked for, with an answer that is newer than the gap.
+//! within an interval at least one does, nothing is asked. After a gap, and after each
+//! interruption, all topics are asked for, with an answer that is newer than the gap.
 
 use crate::broker::store::Sequence;
 

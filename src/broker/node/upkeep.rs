@@ -1,4 +1,4 @@
-//! What a node does from time to time: verification of quiet partitions, and its lease.
+//! The periodic tasks of a node: verification of quiet partitions, and its lease.
 
 use super::TopicNode;
 use crate::broker::store::{BrokerError, NodeId};

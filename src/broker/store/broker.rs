@@ -55,8 +55,7 @@ pub trait Broker: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`BrokerError::InUse`] if the broker was started before. Whatever prevents the start and is
-    /// known without waiting.
+    /// [`BrokerError::InUse`] if the broker was started before. Other errors that are known without waiting.
     fn start(&self, start: BrokerStart) -> Result<()>;
 
     /// Starts or ends the delivery of the events of a partition. Idempotent.
@@ -73,8 +72,8 @@ pub trait Broker: Send + Sync + 'static {
     /// position of the stored message is not valid any more, its id does not count.
     fn publish(&self, publication: Publication) -> Completion<Published>;
 
-    /// Passes a message to all followers of the partition, also to this node. It is not stored and
-    /// has no sequence. At most once.
+    /// Passes a message to all followers of the partition, also to this node. It is neither stored
+    /// nor counted in the sequence. At most once.
     ///
     /// # Errors
     ///
@@ -104,8 +103,8 @@ pub trait Broker: Send + Sync + 'static {
     /// incarnation of the same name has begun one.
     fn renew(&self, lease: NodeLease) -> Completion<()>;
 
-    /// Ends the leases that were not renewed in time, or were taken over, and removes the entries of
-    /// their nodes from all maps. The removals are events of the maps. Returns those nodes.
+    /// Ends the leases that were not renewed in time, or were taken over, and removes the entries
+    /// of their nodes from all maps. The removals are events of the maps. Returns those nodes.
     ///
     /// All nodes call this from time to time.
     fn end_lost_leases(&self) -> Completion<Vec<NodeId>>;
@@ -185,8 +184,8 @@ pub struct BrokerStart {
     pub partitions: Partitions,
     /// The receiver of events.
     pub sink: Arc<dyn BrokerSink>,
-    /// The clock of the node's event loops, for leases, ages and windows. A store with a server uses
-    /// the server's clock.
+    /// The clock of the node's event loops, for leases, ages and windows. A store with a server
+    /// uses the server's clock.
     pub clock: Arc<dyn Clock>,
     /// The seed for random numbers, such as the ids of epochs.
     pub seed: u64,

@@ -1,7 +1,7 @@
 //! `Epochs`: the list of a topic's epochs, and the rule by which positions are valid.
 //!
-//! Invariants: there is at least one epoch and at most [`Epochs::LIMIT`]. Ids differ, and are from 1
-//! to 2^53 - 1. The first offsets are at least 1 and do not decrease. Pure.
+//! Invariants: there is at least one epoch and at most [`Epochs::LIMIT`]. Ids differ, and are from
+//! 1 to 2^53 - 1. The first offsets are at least 1 and do not decrease. Pure.
 
 use super::{error::BrokerError, position::Position};
 
@@ -149,8 +149,8 @@ impl Epochs {
         self.newest().id == seen.epoch && seen.offset > top
     }
 
-    /// Returns the position behind which a reader has seen nothing of the topic: `seen` itself if it
-    /// is valid. Otherwise the end of its epoch, or the beginning of the oldest one.
+    /// Returns the position behind which a reader has seen nothing of the topic: `seen` itself if
+    /// it is valid. Otherwise the end of its epoch, or the beginning of the oldest one.
     pub fn resume_point(&self, seen: Position, top: u64) -> Position {
         let oldest = self.0[0];
         match self.range(seen.epoch, top) {

@@ -11,15 +11,15 @@ use std::{fmt, sync::Arc};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BrokerError {
-    /// The store cannot be reached. The operation had no effect.
+    /// The store cannot be reached. The operation was not made.
     Unreachable(Arc<str>),
-    /// The connection ended during the operation, or there was no answer in time. The operation may
-    /// have had its effect.
+    /// The connection ended during the operation, or the answer did not come in time. The operation
+    /// may have had its effect.
     Uncertain(Arc<str>),
-    /// The store has refused the operation, which had no effect: it is read-only, loading, or a
+    /// The store has refused the operation: it is read-only, loading, or a
     /// permission is missing, for example.
     Refused(Arc<str>),
-    /// The store is full. The operation had no effect.
+    /// The store is full. The operation was not made.
     Full(Arc<str>),
     /// The store was set up with another number of partitions.
     #[non_exhaustive]

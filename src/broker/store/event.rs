@@ -1,4 +1,4 @@
-//! `BrokerEvent`: what a node receives from a broker.
+//! `BrokerEvent`: the events of a broker for a node.
 
 use super::{
     error::BrokerError,

@@ -24,13 +24,13 @@ impl StoredMessage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadFrom {
-    /// Behind an offset. Behind the top, there are no messages.
+    /// Behind an offset. The read is empty from the top on.
     After(u64),
     /// The last messages, at most this number.
     Last(u64),
 }
 
-/// Which messages of a topic to read.
+/// A range of messages to read from a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadRange {

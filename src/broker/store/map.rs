@@ -7,9 +7,9 @@ use bytes::Bytes;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MapCondition {
-    /// The map has no entry with the key.
+    /// The key is not in the map.
     Absent,
-    /// The entry is the one that was set at this position.
+    /// The entry was set at this position, and not since.
     Unchanged(Position),
 }
 

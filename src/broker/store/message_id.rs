@@ -7,8 +7,8 @@ use std::sync::Arc;
 ///
 /// A client that does not know whether its message was stored sends it again with the same id.
 /// Within the [window](super::Publication::window), the message is stored once. Senders have ids of
-/// their own, so a client cannot suppress the messages of another one. Sender and id have at most 64
-/// bytes each.
+/// their own, so a client cannot suppress the messages of another one. Sender and id have at most
+/// 64 bytes each.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(Arc<[u8]>);
 

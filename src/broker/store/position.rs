@@ -4,9 +4,9 @@ use std::fmt;
 
 /// A place in the messages of a topic: behind the message with this offset.
 ///
-/// Positions of different epochs have no order of their own. [`Epochs`](super::Epochs) decides
-/// whether a position is still valid. A client may keep its position as two numbers; both fit in the
-/// numbers of JavaScript.
+/// Positions of different epochs cannot be compared. [`Epochs`](super::Epochs) decides whether a
+/// position is still valid. A client may keep its position as two numbers; both fit in the numbers
+/// of JavaScript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Position {

@@ -63,8 +63,8 @@ impl Published {
 pub struct Notification {
     /// The topic.
     pub topic: TopicName,
-    /// With a key, the message replaces the one with the same key that waits for a member. `None` by
-    /// default.
+    /// With a key, the message replaces the one with the same key that waits for a member. `None`
+    /// by default.
     pub key: Option<u64>,
     /// The message.
     pub payload: Bytes,

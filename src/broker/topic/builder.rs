@@ -2,7 +2,7 @@
 
 use super::{
     core::TopicCore,
-    event::TopicEvent,
+    event::{OnEvent, TopicEvent},
     format::TopicFormat,
     handle::Topic,
     settings::{TopicSettings, WhenUnreachable},
@@ -13,9 +13,6 @@ use crate::broker::{
 };
 use crate::error::{Error, Result};
 use std::{fmt, sync::Arc, time::Duration};
-
-/// A callback for the events of a topic.
-pub(super) type OnEvent = Box<dyn Fn(TopicEvent) + Send + Sync>;
 
 /// Settings of a [`Topic`], which [`open`](TopicBuilder::open) returns.
 ///
@@ -90,8 +87,8 @@ impl<M: Clone + Send + Sync + 'static> TopicBuilder<M> {
         self
     }
 
-    /// Calls `callback` for each event of the topic on this node. It runs on any thread, between the
-    /// messages that come before and after the event, and must not block.
+    /// Calls `callback` for each event of the topic on this node. It runs on any thread, between
+    /// the messages that come before and after the event, and must not block.
     pub fn on_event(mut self, callback: impl Fn(TopicEvent) + Send + Sync + 'static) -> Self {
         self.on_event = Some(Box::new(callback));
         self

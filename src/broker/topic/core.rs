@@ -1,8 +1,7 @@
 //! `TopicCore`: a topic of a node.
 
 use super::{
-    builder::OnEvent,
-    event::TopicEvent,
+    event::{OnEvent, TopicEvent},
     format::TopicFormat,
     settings::TopicSettings,
     subscription::{Greeting, Subscription},
@@ -40,7 +39,7 @@ pub(super) struct TopicCore<M> {
 }
 
 pub(super) struct TopicState<M> {
-    /// Messages that were not understood are `None`. They have a position all the same.
+    /// Messages that were not understood are `None`, and keep their position.
     pub(super) follower: Follower<Option<M>>,
     pub(super) joining: BTreeMap<JoinerId, Joining<M>>,
     next_joiner: JoinerId,

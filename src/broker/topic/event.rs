@@ -1,4 +1,4 @@
-//! `TopicEvent`: what happens to a topic on a node.
+//! `TopicEvent`: the events of a topic on a node.
 
 use crate::broker::{
     follower::Missed,
@@ -21,3 +21,6 @@ pub enum TopicEvent {
     /// The broker is reached again. What the members have missed is read and delivered.
     Resumed,
 }
+
+/// A callback for the events of a topic.
+pub(super) type OnEvent = Box<dyn Fn(TopicEvent) + Send + Sync>;

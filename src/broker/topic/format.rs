@@ -6,7 +6,8 @@ use bytes::Bytes;
 
 /// How the messages of a topic become bytes in the store, and messages for channels again.
 ///
-/// Methods are called on any thread, without a lock, and must not block. A panic counts as an error.
+/// Methods are called on any thread, without a lock, and must not block. A panic counts as an
+/// error.
 ///
 /// ```
 /// use netwheel::{Result, broker::{Position, TopicFormat}, bytes::Bytes};

@@ -40,11 +40,12 @@ use std::{fmt, sync::Arc};
 /// - A message is stored when [`publish`](Topic::publish) completes. The members on all nodes
 ///   receive it, this node's included, after it was stored.
 /// - Members receive the messages of a topic in the order of their offsets, each once and without a
-///   gap, from the position of [`Joined`] on. If a member cannot receive a message, it is told
-///   ([`TopicFormat::missed`](super::TopicFormat::missed)), or its channel is closed.
-/// - A member that does not read is the business of its channel: the policy
-///   [`Overflow`](crate::channel::Overflow) may drop messages, and says so there.
-/// - If the store loses messages that members have received, they are told, on every node.
+/// gap, from the position of [`Joined`] on. If a member cannot receive a message, it receives a
+/// notice ([`TopicFormat::missed`](super::TopicFormat::missed)), or its channel closes.
+/// - The limits of its channel apply to a member that reads slowly. A policy
+///   [`Overflow`](crate::channel::Overflow) that drops messages drops those of topics too.
+/// - If the store loses messages that members have received, the members on every node receive a
+///   notice.
 pub struct Topic<M> {
     core: Arc<TopicCore<M>>,
 }
@@ -83,7 +84,7 @@ impl<M: Clone + Send + Sync + 'static> Topic<M> {
     }
 
     /// Passes a message to the members on all nodes that is not stored, such as a typing notice. It
-    /// has no position, and may be lost.
+    /// does not get a position, and may be lost.
     ///
     /// # Errors
     ///
@@ -92,8 +93,8 @@ impl<M: Clone + Send + Sync + 'static> Topic<M> {
         self.core.notify(message, None)
     }
 
-    /// Like [`notify`](Topic::notify), but the message replaces the one with the same key that waits
-    /// for a member ([`ChannelGroup::broadcast_latest`]).
+    /// Like [`notify`](Topic::notify), but the message replaces the one with the same key that
+    /// waits for a member ([`ChannelGroup::broadcast_latest`]).
     ///
     /// # Errors
     ///

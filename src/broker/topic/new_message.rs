@@ -33,8 +33,8 @@ impl<M> From<M> for NewMessage<M> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Receipt {
-    /// The position of the stored message. `None` if it was not stored, and passed to the members of
-    /// this node only ([`WhenUnreachable::Local`](super::WhenUnreachable::Local)).
+    /// The position of the stored message. `None` if it was not stored, and passed to the members
+    /// of this node only ([`WhenUnreachable::Local`](super::WhenUnreachable::Local)).
     pub position: Option<Position>,
     /// Whether a message with the same id was stored before. The position is the one of that
     /// message.

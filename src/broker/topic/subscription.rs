@@ -41,7 +41,7 @@ impl<M> Subscription<M> {
     /// are lost or not kept any more, or if it is not a position of the topic, the member is
     /// [not recovered](Joined::recovered), and begins as without it.
     ///
-    /// A position is no secret, and says nothing about what the client may read.
+    /// A position is not a secret, and gives no permission to read the topic.
     pub fn after(mut self, position: Position) -> Self {
         self.after = Some(position);
         self

@@ -32,8 +32,15 @@ pub struct TopicsBuilder {
     settings: NodeSettings,
 }
 
+impl Topics {
+    /// Returns a builder with default settings for a node with this broker.
+    pub fn builder(group: &EventLoopGroup, broker: impl Broker) -> TopicsBuilder {
+        TopicsBuilder::new(group, Box::new(broker))
+    }
+}
+
 impl TopicsBuilder {
-    pub(super) fn new(group: &EventLoopGroup, broker: Box<dyn Broker>) -> Self {
+    fn new(group: &EventLoopGroup, broker: Box<dyn Broker>) -> Self {
         let settings = NodeSettings {
             name: None,
             partitions: Partitions::default(),
@@ -84,8 +91,8 @@ impl TopicsBuilder {
         self
     }
 
-    /// Sets how long the lease of the node lives without a renewal. It is renewed after three tenths
-    /// of this time.
+    /// Sets how long the lease of the node lives without a renewal. It is renewed after three
+    /// tenths of this time.
     pub fn lease(mut self, duration: Duration) -> Self {
         self.settings.lease = duration;
         self

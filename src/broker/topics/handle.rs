@@ -1,18 +1,18 @@
 //! `Topics`: the handle of a node.
 
-use super::builder::TopicsBuilder;
 use crate::broker::{
     node::{BrokerMetrics, TopicNode},
     store::{Broker, NodeId},
     topic::{TopicBuilder, TopicFormat},
 };
-use crate::{group::EventLoopGroup, sync::Completion};
+use crate::sync::Completion;
 use std::{fmt, sync::Arc};
 
 /// The topics of one node.
 ///
 /// A handle, which can be cloned, sent and shared. When all handles of a node and of its topics are
-/// dropped, and its topics have no members, the node ends; [`close`](Topics::close) ends it earlier.
+/// dropped, and its topics are without members, the node ends. [`close`](Topics::close) ends it
+/// earlier.
 /// One event loop of the group renews the lease of the node and verifies quiet partitions.
 #[derive(Clone)]
 pub struct Topics {
@@ -20,11 +20,6 @@ pub struct Topics {
 }
 
 impl Topics {
-    /// Returns a builder with default settings for a node with this broker.
-    pub fn builder(group: &EventLoopGroup, broker: impl Broker) -> TopicsBuilder {
-        TopicsBuilder::new(group, Box::new(broker))
-    }
-
     pub(super) fn new(node: Arc<TopicNode>) -> Self {
         Topics { node }
     }
@@ -40,9 +35,9 @@ impl Topics {
 
     /// Returns the id of this node while it has its lease by its own clock.
     ///
-    /// `None` before the first renewal, and when the lease could not be renewed in time, for example
-    /// because the process was stopped. Another node may have taken over by then: what needs
-    /// authority must not be done. A node whose lease has ended gets a new id.
+    /// `None` before the first renewal, and when the lease could not be renewed in time, for
+    /// example because the process was stopped. Another node may have taken over by then, so do
+    /// nothing that needs authority. A node whose lease has ended gets a new id.
     pub fn authority(&self) -> Option<NodeId> {
         self.node.authority()
     }
@@ -57,8 +52,8 @@ impl Topics {
         self.node.metrics.snapshot()
     }
 
-    /// Ends the lease of the node, and closes the broker. Members stay connected and receive nothing
-    /// more.
+    /// Ends the lease of the node, and closes the broker. Members stay connected and receive
+    /// nothing more.
     pub fn close(&self) -> Completion {
         self.node.close()
     }

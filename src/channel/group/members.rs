@@ -19,7 +19,7 @@ pub(super) struct Members<M> {
     places: LookupMap<ChannelId, usize>,
     loops: Vec<OnLoop<M>>,
     /// Copies of the membership, if it has not changed since they were made.
-    parts: Option<Arc<[Part]>>,
+    parts: Option<Arc<[LoopMembers]>>,
     channels: Option<Arc<[Channel<M>]>>,
     is_closed: bool,
 }
@@ -32,7 +32,7 @@ struct OnLoop<M> {
 }
 
 /// The members of a group on one loop.
-pub(super) struct Part {
+pub(super) struct LoopMembers {
     pub(super) event_loop: u32,
     pub(super) sender: Arc<dyn MailSender>,
     pub(super) keys: Arc<[Key]>,
@@ -101,7 +101,7 @@ impl<M> Members<M> {
     }
 
     /// Returns the members by loop, for a broadcast.
-    pub(super) fn parts(&mut self) -> Arc<[Part]> {
+    pub(super) fn parts(&mut self) -> Arc<[LoopMembers]> {
         let loops = &mut self.loops;
         self.parts.get_or_insert_with(|| loops.iter_mut().map(OnLoop::part).collect()).clone()
     }
@@ -114,12 +114,12 @@ impl<M> Members<M> {
 }
 
 impl<M> OnLoop<M> {
-    fn part(&mut self) -> Part {
+    fn part(&mut self) -> LoopMembers {
         let channels = &self.channels;
         let keys = self.keys.get_or_insert_with(|| channels.iter().map(|channel| channel.id().key).collect());
         // A listed loop has members.
         let sender = self.channels[0].shared().sender.clone();
-        Part { event_loop: self.event_loop, sender, keys: keys.clone() }
+        LoopMembers { event_loop: self.event_loop, sender, keys: keys.clone() }
     }
 }
 
@@ -129,7 +129,7 @@ pub(super) fn selected<M: 'static>(
     channels: &[Channel<M>],
     mut filter: impl FnMut(&Channel<M>) -> bool,
     message: &M,
-) -> (Arc<[Part]>, Vec<PartReservations>) {
+) -> (Arc<[LoopMembers]>, Vec<PartReservations>) {
     let (mut parts, mut reserved) = (Vec::new(), Vec::new());
     let mut size = MessageSize { message, last: None };
     for of_loop in channels.chunk_by(|one, next| one.id().event_loop == next.id().event_loop) {
@@ -146,7 +146,7 @@ pub(super) fn selected<M: 'static>(
             && !keys.is_empty()
         {
             let is_counted = reservations.iter().any(Option::is_some);
-            parts.push(Part {
+            parts.push(LoopMembers {
                 event_loop: first.id().event_loop,
                 sender: first.shared().sender.clone(),
                 keys: keys.into(),

@@ -14,7 +14,7 @@
 //! channels that encode alike. Shared by the loops of the members.
 
 use super::{
-    members::Part,
+    members::LoopMembers,
     report::{Broadcast, Progress},
     waiting::WaitingDeliveries,
 };
@@ -35,7 +35,7 @@ use std::{
 
 /// The recipients of a broadcast.
 pub(super) struct Sending {
-    pub(super) parts: Arc<[Part]>,
+    pub(super) parts: Arc<[LoopMembers]>,
     pub(super) members: usize,
     /// A member that does not receive it.
     pub(super) except: Option<ChannelId>,
@@ -177,7 +177,8 @@ impl TestGroup {
         let reserved = members.iter().map(|(_, weight)| weight.map(reserve)).collect();
         let event_loop = 0;
         let keys: Arc<[Key]> = members.iter().map(|(key, _)| *key).collect();
-        let part = Part { event_loop, sender: self.channel.shared().sender.clone(), keys: keys.clone() };
+        let part =
+            LoopMembers { event_loop, sender: self.channel.shared().sender.clone(), keys: keys.clone() };
         let (parts, members) = (Arc::from([part]), members.len() - usize::from(except.is_some()));
         self.waiting.begin(members).expect("the group has no limit");
         let except_id = except.map(|key| ChannelId { event_loop, key });

@@ -1,9 +1,9 @@
 //! The events that wait for one node.
 //!
 //! Invariants: the events of a partition are passed one after the other, in the order in which they
-//! were pushed. A partition has at most [`LIMIT`] events and two messages about an interruption. The
-//! lock is not held while the sink is called. A sink may cause further events, which wait for the
-//! call that is under way.
+//! were pushed. A partition has at most [`LIMIT`] events and two messages about an interruption.
+//! The lock is not held while the sink is called. A sink may cause further events, which wait for
+//! the call that is under way.
 
 use crate::broker::store::{
     broker::BrokerSink,

@@ -61,7 +61,7 @@ impl MemoryTopic {
         self.trim_epochs();
     }
 
-    /// Returns whether nobody needs the topic any more.
+    /// Returns whether the topic can be removed.
     pub(super) fn is_unused(&self, now: Instant) -> bool {
         let life = self.log.limits().age.saturating_add(METADATA_LIFE);
         self.entries.is_empty() && now.saturating_duration_since(self.used) >= life

@@ -1,7 +1,7 @@
 //! Changes of a transaction.
 
 use super::{
-    tables::{Partition, Timer, View, Write},
+    tables::{PartitionRow, Timer, View, Write},
     transaction::{Known, MemoryTransaction},
 };
 use crate::durable::{
@@ -46,7 +46,7 @@ pub(super) struct MemoryBatch<'a> {
 impl Sharing<'_> {
     /// Returns whether a run does not belong to this node any more. The end of a lease counts for
     /// claims only: until another node has taken over, a slow node may end its runs.
-    fn is_stale(&self, held: Held, change: &Change, partition: Partition) -> bool {
+    fn is_stale(&self, held: Held, change: &Change, partition: PartitionRow) -> bool {
         let is_claim = matches!(change, Change::Claim { .. });
         let begins = is_claim || matches!(change, Change::Begin { .. });
         partition.owner != Some(self.node)

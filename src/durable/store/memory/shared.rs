@@ -10,7 +10,7 @@ use super::{
     changes::Sharing,
     disk::{MemoryDisk, OperationKind},
     reads,
-    tables::{Partition, View, Write},
+    tables::{PartitionRow, View, Write},
     transaction::MemoryTransaction,
 };
 use crate::{
@@ -227,7 +227,7 @@ fn renew(
     let mut owned = BTreeMap::new();
     for number in partitions(transaction, |partition| partition.owner == Some(node)) {
         let partition = transaction.tables().partitions[number as usize];
-        transaction.write(Write::Partition(number, Partition { lease_until, ..partition }));
+        transaction.write(Write::Partition(number, PartitionRow { lease_until, ..partition }));
         owned.insert(number, partition.epoch);
     }
     let nodes = &transaction.tables().nodes;
@@ -238,20 +238,20 @@ fn renew(
     for surplus in ownership.update(owned, share, drain_until, instant) {
         free(transaction, surplus);
     }
-    let is_free = |partition: &Partition| {
+    let is_free = |partition: &PartitionRow| {
         partition.owner.is_none() || (partition.owner != Some(node) && partition.lease_until <= now)
     };
     let wanted = ownership.wanted(share);
     for number in partitions(transaction, is_free).into_iter().take(wanted) {
         let before = transaction.tables().partitions[number as usize];
         let epoch = before.epoch + 1;
-        transaction.write(Write::Partition(number, Partition { owner: Some(node), epoch, lease_until }));
+        transaction.write(Write::Partition(number, PartitionRow { owner: Some(node), epoch, lease_until }));
         ownership.take_over(number, epoch, before.owner.is_some());
     }
 }
 
 /// Returns the numbers of some partitions.
-fn partitions(transaction: &MemoryTransaction, is_wanted: impl Fn(&Partition) -> bool) -> Vec<u32> {
+fn partitions(transaction: &MemoryTransaction, is_wanted: impl Fn(&PartitionRow) -> bool) -> Vec<u32> {
     let all = (0..).zip(&transaction.tables().partitions);
     all.filter(|(_, partition)| is_wanted(partition)).map(|(number, _)| number).collect()
 }
@@ -259,7 +259,7 @@ fn partitions(transaction: &MemoryTransaction, is_wanted: impl Fn(&Partition) ->
 /// Takes the owner from a partition.
 fn free(transaction: &mut MemoryTransaction, number: u32) {
     let epoch = transaction.tables().partitions[number as usize].epoch;
-    transaction.write(Write::Partition(number, Partition { owner: None, epoch, lease_until: i64::MIN }));
+    transaction.write(Write::Partition(number, PartitionRow { owner: None, epoch, lease_until: i64::MIN }));
 }
 
 /// Returns what identifies the server, and that is another one after it was killed and after its

@@ -115,7 +115,7 @@ impl View<'_> {
 
 /// A partition of a store with several nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Partition {
+pub(super) struct PartitionRow {
     pub(super) owner: Option<u64>,
     pub(super) epoch: i64,
     /// The end of the owner's lease by the clock of the database, in microseconds since 1970.
@@ -144,7 +144,7 @@ pub(super) enum Write {
     /// Whether a program has opened the store and not closed it.
     Open(bool),
     /// A partition, by its number.
-    Partition(u32, Partition),
+    Partition(u32, PartitionRow),
     /// Until when a node is alive, in microseconds since 1970.
     Node(u64, Option<i64>),
     /// A row of the program.
@@ -171,7 +171,7 @@ pub(super) struct Tables {
     pub(super) changes: BTreeSet<(u64, i64)>,
     /// The number of changes, which an undone transaction does not set back.
     pub(super) last_change: u64,
-    pub(super) partitions: Vec<Partition>,
+    pub(super) partitions: Vec<PartitionRow>,
     pub(super) nodes: BTreeMap<u64, i64>,
     pub(super) is_open: bool,
     pub(super) rows: BTreeMap<String, Vec<u8>>,
