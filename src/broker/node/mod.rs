@@ -210,7 +210,7 @@ impl TopicNode {
     pub(in crate::broker) fn close(self: &Arc<Self>) -> Completion {
         let was_closed = self.is_closed.swap(true, Ordering::AcqRel);
         for (_, part) in self.all_parts() {
-            part.topics().into_iter().for_each(|topic| topic.close());
+            part.take_topics().into_iter().for_each(|topic| topic.close());
         }
         if was_closed {
             return self.broker.close();

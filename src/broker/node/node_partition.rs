@@ -68,6 +68,12 @@ impl NodePartition {
         })
     }
 
+    /// Removes and returns all topics.
+    pub(super) fn take_topics(&self) -> Vec<Arc<dyn FollowedTopic>> {
+        let topics = self.0.change(|state| (std::mem::take(&mut state.topics), ()));
+        topics.into_values().collect()
+    }
+
     /// Passes to the broker whether the partition is to be followed, unless another thread does so.
     pub(super) fn pass_follow(&self, follow: impl Fn(bool)) {
         let mut is_first = true;

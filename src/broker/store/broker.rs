@@ -24,8 +24,8 @@ use std::{fmt, sync::Arc};
 ///
 /// - A topic has offsets from 1 without gaps, and [`Epochs`](super::Epochs). Every operation on a
 ///   topic without metadata begins its first epoch.
-/// - `publish`, `read`, `tops`, `change` and `snapshot` may carry the highest position that the node
-///   has seen. If the topic [was rewound](super::Epochs::was_rewound) behind it, the operation
+/// - `publish`, `read`, `tops`, `change` and `snapshot` may carry the highest position that the
+///   node has seen. If the topic [was rewound](super::Epochs::was_rewound) behind it, the operation
 ///   begins a new epoch, atomically and before anything else. So a loss is recorded by the first
 ///   node that notices it.
 /// - A store that can lose its newest messages also begins a new epoch with the first message after
@@ -55,7 +55,8 @@ pub trait Broker: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`BrokerError::InUse`] if the broker was started before. Other errors that are known without waiting.
+    /// [`BrokerError::InUse`] if the broker was started before. Other errors that are known
+    /// without waiting.
     fn start(&self, start: BrokerStart) -> Result<()>;
 
     /// Starts or ends the delivery of the events of a partition. Idempotent.
