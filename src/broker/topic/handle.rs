@@ -40,8 +40,8 @@ use std::{fmt, sync::Arc};
 /// - A message is stored when [`publish`](Topic::publish) completes. The members on all nodes
 ///   receive it, this node's included, after it was stored.
 /// - Members receive the messages of a topic in the order of their offsets, each once and without a
-/// gap, from the position of [`Joined`] on. If a member cannot receive a message, it receives a
-/// notice ([`TopicFormat::missed`](super::TopicFormat::missed)), or its channel closes.
+///   gap, from the position of [`Joined`] on. If a member cannot receive a message, it receives a
+///   notice ([`TopicFormat::missed`](super::TopicFormat::missed)), or its channel closes.
 /// - The limits of its channel apply to a member that reads slowly. A policy
 ///   [`Overflow`](crate::channel::Overflow) that drops messages drops those of topics too.
 /// - If the store loses messages that members have received, the members on every node receive a
