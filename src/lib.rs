@@ -61,6 +61,8 @@ mod log_throttle;
 mod lookup;
 mod machine;
 mod settings;
+#[cfg(any(feature = "durable-sqlite", feature = "broker-sqlite"))]
+mod sqlite;
 mod sync;
 mod transport;
 

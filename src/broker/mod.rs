@@ -10,14 +10,20 @@
 //! topic begins a new one whenever its store may have lost its newest messages. [`store::Epochs`]
 //! states which positions are still valid.
 
+#[cfg(feature = "broker-sqlite")]
+mod epochs_text;
 mod follower;
 mod node;
+#[cfg(feature = "broker-sqlite")]
+mod sqlite;
 pub mod store;
 mod topic;
 mod topics;
 
 pub use follower::{Joined, Missed, MissedCause};
 pub use node::BrokerMetrics;
+#[cfg(feature = "broker-sqlite")]
+pub use sqlite::SqliteBroker;
 pub use store::{
     Broker, BrokerError, HistoryLimits, MemoryBroker, MemoryBrokerBuilder, MessageId, NodeId, Position,
     TopicName,

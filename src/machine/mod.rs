@@ -52,7 +52,7 @@ pub(crate) fn spawn<T: Send + 'static>(
 
 /// Returns whether a thread may spin while it waits for another one. `false` in a simulation, where
 /// one thread runs at a time.
-#[cfg(feature = "durable")]
+#[cfg(any(feature = "durable", feature = "broker-sqlite"))]
 pub(crate) fn may_spin() -> bool {
     #[cfg(feature = "simulation")]
     return simulated::current().is_none();

@@ -89,7 +89,7 @@ impl<T> Sender<T> {
     }
 }
 
-#[cfg_attr(not(feature = "durable"), allow(dead_code, reason = "the watchdog needs less"))]
+#[cfg_attr(not(feature = "durable"), allow(dead_code, reason = "the others need less"))]
 impl<T> Receiver<T> {
     /// Returns the next value if it has arrived.
     pub(crate) fn try_receive(&self) -> Result<T, ReceiveError> {

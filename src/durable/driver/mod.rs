@@ -1,6 +1,5 @@
 //! What runs the engine and the store: an event loop and a thread.
 
-mod adaptive_wait;
 mod batch;
 mod batch_limit;
 #[expect(clippy::module_inception, reason = "each file is named after its main type")]

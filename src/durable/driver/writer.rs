@@ -6,10 +6,7 @@
 //! changes of runs are repeated. If the server has refused a transaction, and so stored nothing, it
 //! is split, so that one change fails and not all. After any other error nothing is written again.
 
-use super::{
-    adaptive_wait::AdaptiveWait, batch::CommitBatch, batch_limit::BatchLimit, kept_topic::KeptTopic,
-    skew_watch::SkewWatch,
-};
+use super::{batch::CommitBatch, batch_limit::BatchLimit, kept_topic::KeptTopic, skew_watch::SkewWatch};
 use crate::durable::{
     backoff::Backoff,
     engine::{EngineInbox, EngineMessage},
@@ -23,7 +20,7 @@ use crate::{
     clock::nanos,
     error::{Error, panic_message},
     machine,
-    sync::{Completer, ReceiveError, Receiver, loop_id},
+    sync::{AdaptiveWait, Completer, ReceiveError, Receiver, loop_id},
 };
 use std::{
     collections::VecDeque,
@@ -199,7 +196,7 @@ impl Writer {
             }
             let Some(retry_at) = retry_at else {
                 let store = &mut self.store;
-                let request = self.wait.recv(&self.requests, || store.set_busy(false));
+                let request = self.wait.recv(&self.requests, None, || store.set_busy(false)).ok();
                 self.store.set_busy(self.wait.was_short());
                 return request;
             };

@@ -190,7 +190,7 @@ pub(super) fn counts(session: &mut PostgresSession) -> Result<Vec<TopicCounts>, 
         GROUP BY n.name, n.paused ORDER BY n.name COLLATE \"C\"",
         &[],
     )?;
-    let number = |row: &Row, index| Ok(column::<i64>(row, index)?.max(0).unsigned_abs());
+    let number = |row: &Row, index| Ok::<_, StoreError>(column::<i64>(row, index)?.max(0).unsigned_abs());
     let counts = |row: &Row| {
         let mut counts = TopicCounts::new(column(row, 0)?, number(row, 1)?, number(row, 2)?);
         counts.is_paused = column(row, 3)?;

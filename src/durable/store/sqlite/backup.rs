@@ -3,13 +3,11 @@
 //! The copy is read by a connection of its own, from the state at which it began, so the store goes
 //! on during the copy. The log is kept until the copy is complete.
 
-use super::{
-    errors::{SqliteResult, keep_log},
-    file_lock::beside,
-    open_files::OpenFiles,
-    schema,
+use super::{errors::SqliteResult, schema};
+use crate::{
+    durable::store::error::StoreError,
+    sqlite::{OpenFiles, beside, keep_log},
 };
-use crate::durable::store::error::StoreError;
 use rusqlite::{
     Connection, OpenFlags,
     backup::{Backup as Copying, StepResult},
@@ -43,7 +41,7 @@ impl Backup {
         keep_log(&from);
         // The first read of a transaction determines its state.
         from.execute_batch("BEGIN").store()?;
-        schema::check(&from)?;
+        schema::FORMAT.check(&from)?;
         files.check()?;
         Ok(Backup { from, to: to.to_owned(), partial: beside(to, "-partial") })
     }

@@ -2,22 +2,23 @@
 
 use super::{
     Connection, SqliteStore,
-    disk_full::is_caused_by_full_disk,
-    errors::{SqliteResult, keep_log},
+    errors::SqliteResult,
     kept_read::KeptRead,
-    open_files::OpenFiles,
     queries,
     start_group::StartGroup,
     starts::{self, Started},
 };
-use crate::durable::{
-    id::TimerId,
-    store::{
-        change::{Change, NewTimer, Outcome},
-        error::StoreError,
-        row::{Held, TimerRow},
-        transaction::{Effect, StoreTransaction},
+use crate::{
+    durable::{
+        id::TimerId,
+        store::{
+            change::{Change, NewTimer, Outcome},
+            error::StoreError,
+            row::{Held, TimerRow},
+            transaction::{Effect, StoreTransaction},
+        },
     },
+    sqlite::{OpenFiles, is_caused_by_full_disk, keep_log},
 };
 use rusqlite::{OptionalExtension, params};
 use std::{collections::BTreeMap, time::Duration};

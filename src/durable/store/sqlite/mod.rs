@@ -6,27 +6,17 @@
 //! transaction as the timers.
 
 mod backup;
-mod busy_wait;
 mod changes;
 #[cfg(feature = "rusqlite-040")]
 mod connections;
-mod directory;
-mod disk_full;
 mod errors;
-mod file_id;
-mod file_lock;
-#[cfg(target_os = "linux")]
-mod kept_locks;
 mod kept_read;
-mod open_database;
-mod open_files;
 mod others;
 mod queries;
 mod schema;
 mod start_group;
 mod starts;
 mod upkeep;
-mod write_ahead_log;
 
 use super::{
     TimerStore,
@@ -39,21 +29,24 @@ use super::{
     start_in::Starter,
     transaction::{Effect, StoreTransaction},
 };
-use crate::{error::Result, machine::refuse_in_simulation};
+use crate::{
+    error::Result,
+    machine::refuse_in_simulation,
+    sqlite::{MIN_LIMIT, OpenDatabase, WriteAheadLog, keep_log},
+};
 use backup::Backup;
 use changes::SqliteBatch;
-use errors::{SqliteResult, keep_log};
+use errors::SqliteResult;
 use kept_read::KeptRead;
-use open_database::OpenDatabase;
 use others::Others;
 use rusqlite::{Connection, OptionalExtension};
+use schema::FORMAT;
 use starts::SqliteStarts;
 use std::{
     path::Path,
     sync::{Arc, Weak},
     time::Duration,
 };
-use write_ahead_log::{MIN_LIMIT, WriteAheadLog};
 
 /// How long the key of an ended timer is remembered, unless set otherwise.
 const KEY_MEMORY: Duration = Duration::from_secs(24 * 3600);
@@ -95,7 +88,7 @@ impl SqliteStore {
     /// [`StoreError::Failed`], for example if the directory does not exist or cannot be written.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         refuse_in_simulation("SqliteStore").map_err(StoreError::failed)?;
-        Self::on(OpenDatabase::open(path.as_ref())?)
+        Self::on(OpenDatabase::open(path.as_ref(), &FORMAT)?)
     }
 
     /// Creates a store in memory, for tests. Nothing survives.
@@ -105,7 +98,7 @@ impl SqliteStore {
     /// The errors of [`SqliteStore::open`].
     pub fn in_memory() -> Result<Self, StoreError> {
         refuse_in_simulation("SqliteStore").map_err(StoreError::failed)?;
-        Self::on(OpenDatabase::in_memory()?)
+        Self::on(OpenDatabase::in_memory(&FORMAT)?)
     }
 
     /// Sets how long the idempotency key of an ended timer is remembered. 24 h by default.
@@ -154,11 +147,11 @@ impl SqliteStore {
     }
 
     fn on(mut database: OpenDatabase) -> Result<Self, StoreError> {
-        schema::migrate(&mut database.connection)?;
+        FORMAT.migrate(&mut database.connection)?;
         database.connection.set_prepared_statement_cache_capacity(64);
         let others = Others::begin(&database.connection)?;
         Ok(SqliteStore {
-            log: WriteAheadLog::new(&database.connection)?,
+            log: WriteAheadLog::new(&database.connection, "timer store")?,
             database,
             read: KeptRead::default(),
             is_busy: false,
@@ -210,7 +203,7 @@ impl TimerStore for SqliteStore {
 
     fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError> {
         let is_urgent = !changes.iter().any(|change| matches!(change, Change::Start(_)));
-        self.log.make_room(&self.database.connection, &mut self.read, is_urgent)?;
+        self.log.make_room(&self.database.connection, |connection| self.read.close(connection), is_urgent)?;
         // A statement that has not ended would refuse some statements of the program.
         let has_effects = changes.iter().any(|change| matches!(change, Change::End { effect: Some(_), .. }));
         if self.is_busy && !has_effects {
@@ -229,7 +222,7 @@ impl TimerStore for SqliteStore {
     }
 
     fn transaction(&mut self, work: &mut Effect) -> Result<(), StoreError> {
-        self.log.make_room(&self.database.connection, &mut self.read, false)?;
+        self.log.make_room(&self.database.connection, |connection| self.read.close(connection), false)?;
         self.read.close(&self.database.connection);
         let mut batch = SqliteBatch::new(self, 0);
         batch.transact(|batch| StoreTransaction::new(batch.connection()).run(work))?;
@@ -293,7 +286,7 @@ impl TimerStore for SqliteStore {
     }
 
     fn maintain(&mut self) -> Result<Maintenance, StoreError> {
-        self.log.maintain(&self.database.connection, &mut self.read)?;
+        self.log.maintain(&self.database.connection, |connection| self.read.close(connection))?;
         Ok(Maintenance::new(self.log.bytes(), self.log.failures()))
     }
 

@@ -1,10 +1,13 @@
 //! Starts of timers, in transactions of the store and of the program.
 
-use super::{Connection, errors::SqliteResult, file_id::FileId};
-use crate::durable::{
-    id::TimerId,
-    store::{change::NewTimer, error::StoreError, start_in::StartTimers},
-    unix_millis::duration_millis,
+use super::{Connection, errors::SqliteResult};
+use crate::{
+    durable::{
+        id::TimerId,
+        store::{change::NewTimer, error::StoreError, start_in::StartTimers},
+        unix_millis::duration_millis,
+    },
+    sqlite::FileId,
 };
 use rusqlite::{OptionalExtension, params};
 use std::{any::Any, time::Duration};

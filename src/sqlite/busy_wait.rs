@@ -1,7 +1,6 @@
 //! How the store waits for other connections that write.
 
-use super::errors::SqliteResult;
-use crate::durable::store::error::StoreError;
+use super::file_error::{FileError, FileResult};
 use rusqlite::Connection;
 use std::time::Duration;
 
@@ -9,17 +8,17 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(1);
 const ATTEMPTS: i32 = 1000;
 
-/// Makes a connection wait for about a second. Then it fails with [`StoreError::Busy`].
+/// Makes a connection wait for about a second. Then it fails with [`FileError::Busy`].
 ///
 /// The pauses of SQLite's own timeout grow to 100 ms. A program that commits one transaction after
 /// the other would nearly always hold the lock when the store looks.
-pub(super) fn wait_for_writers(connection: &Connection) -> Result<(), StoreError> {
-    connection.busy_handler(Some(wait)).store()
+pub(super) fn wait_for_writers(connection: &Connection) -> Result<(), FileError> {
+    connection.busy_handler(Some(wait)).or_file_error()
 }
 
 /// Fails at once from now on.
-pub(super) fn wait_for_nobody(connection: &Connection) -> Result<(), StoreError> {
-    connection.busy_handler(None).store()
+pub(super) fn wait_for_nobody(connection: &Connection) -> Result<(), FileError> {
+    connection.busy_handler(None).or_file_error()
 }
 
 #[allow(clippy::disallowed_methods, reason = "the lock is held for real time")]

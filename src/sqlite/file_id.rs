@@ -6,7 +6,7 @@ use std::{io, path::Path};
 
 /// Equal for two paths that lead to the same file, for example through a link.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct FileId(Id);
+pub(crate) struct FileId(Id);
 
 /// The device and the number of a file.
 #[cfg(unix)]
@@ -17,7 +17,7 @@ type Id = (u64, u64);
 type Id = std::path::PathBuf;
 
 impl FileId {
-    pub(super) fn of(path: &Path) -> io::Result<Self> {
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
         id(path).map(FileId)
     }
 

@@ -1,4 +1,4 @@
-//! `AdaptiveWait`: how the store's thread waits for the next request.
+//! `AdaptiveWait`: how the thread of a store waits for the next request.
 //!
 //! Waking a sleeping thread takes tens of microseconds, a good part of a commit. Programs that
 //! start a timer whenever their last one is stored send the next request about that long after a
@@ -6,10 +6,8 @@
 //! long, the thread sleeps at once, so a pause of the program costs one such moment. RocksDB's
 //! writers do the same (`enable_write_thread_adaptive_yield`).
 
-use crate::{
-    machine,
-    sync::{ReceiveError, Receiver},
-};
+use super::channel::{ReceiveError, Receiver};
+use crate::machine;
 use std::{
     thread,
     time::{Duration, Instant},
@@ -19,7 +17,7 @@ use std::{
 /// them.
 const SHORT: Duration = Duration::from_micros(150);
 
-pub(super) struct AdaptiveWait {
+pub(crate) struct AdaptiveWait {
     short: Duration,
     was_short: bool,
 }
@@ -32,22 +30,28 @@ impl Default for AdaptiveWait {
 
 impl AdaptiveWait {
     /// Returns whether the last message came so soon that the next one is awaited awake.
-    pub(super) fn was_short(&self) -> bool {
+    #[cfg(any(test, feature = "durable"))]
+    pub(crate) fn was_short(&self) -> bool {
         self.was_short
     }
 
-    /// Returns the next message, or `None` if the sender is gone. Calls `sleeps` before the
-    /// thread sleeps.
-    pub(super) fn recv<T>(&mut self, messages: &Receiver<T>, sleeps: impl FnOnce()) -> Option<T> {
+    /// Returns the next message. Waits until the deadline if there is one. Calls `sleeps` before
+    /// the thread sleeps.
+    pub(crate) fn recv<T>(
+        &mut self,
+        messages: &Receiver<T>,
+        deadline: Option<Instant>,
+        sleeps: impl FnOnce(),
+    ) -> Result<T, ReceiveError> {
         let begun = machine::now();
         let message = loop {
             match messages.try_receive() {
-                Ok(message) => break Some(message),
-                Err(ReceiveError::Disconnected) => break None,
+                Ok(message) => break Ok(message),
+                Err(ReceiveError::Disconnected) => break Err(ReceiveError::Disconnected),
                 Err(ReceiveError::Empty) if self.was_short && self.is_short(begun) => thread::yield_now(),
                 Err(ReceiveError::Empty) => {
                     sleeps();
-                    break messages.receive(None).ok();
+                    break messages.receive(deadline);
                 }
             }
         };
@@ -63,7 +67,7 @@ impl AdaptiveWait {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::channel;
+    use crate::sync::channel::channel;
 
     /// Receives messages that a program sends one after the other, each when the last one has
     /// arrived. Waits of up to `short` are short.
@@ -79,11 +83,15 @@ mod tests {
         let mut wait = AdaptiveWait { short, ..AdaptiveWait::default() };
         for message in 1..=1000 {
             let was_short = wait.was_short();
-            assert_eq!(wait.recv(&messages, || assert!(!was_short, "it stays awake")), Some(message));
+            assert_eq!(wait.recv(&messages, None, || assert!(!was_short, "it stays awake")), Ok(message));
             assert_eq!(wait.was_short(), !short.is_zero());
             stored.send(()).unwrap();
         }
-        assert_eq!(wait.recv(&messages, || {}), None, "the program has ended");
+        assert_eq!(
+            wait.recv(&messages, None, || {}),
+            Err(ReceiveError::Disconnected),
+            "the program has ended"
+        );
         program.join().unwrap();
     }
 

@@ -6,10 +6,8 @@
 
 use super::{
     busy_wait::{wait_for_nobody, wait_for_writers},
-    errors::{SqliteResult, keep_log},
-    kept_read::KeptRead,
+    file_error::{FileError, FileResult, keep_log},
 };
-use crate::durable::store::error::StoreError;
 use rusqlite::Connection;
 use std::{
     cell::Cell,
@@ -20,10 +18,10 @@ use std::{
 const COPIED_TOGETHER: u64 = 1000;
 
 /// The limit of the log in bytes, unless set otherwise.
-pub(super) const LIMIT: u64 = 256 << 20;
+const LIMIT: u64 = 256 << 20;
 
 /// The smallest limit.
-pub(super) const MIN_LIMIT: u64 = 1 << 20;
+pub(crate) const MIN_LIMIT: u64 = 1 << 20;
 
 /// The pauses between attempts to copy after a failure: the first one, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
@@ -45,9 +43,11 @@ thread_local! {
 }
 
 #[derive(Debug)]
-pub(super) struct WriteAheadLog {
+pub(crate) struct WriteAheadLog {
+    /// The name of the owner in messages.
+    owner: &'static str,
     /// In bytes. Starts are refused above it, and everything above twice as much.
-    pub(super) limit: u64,
+    pub(crate) limit: u64,
     /// The bytes of a page, with its header.
     page_size: u64,
     /// After the last commit or copy.
@@ -76,15 +76,18 @@ struct Pause {
 
 impl WriteAheadLog {
     /// Takes over the log of a connection from SQLite.
-    pub(super) fn new(connection: &Connection) -> Result<Self, StoreError> {
-        let _: i64 =
-            connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |row| row.get(0)).store()?;
+    pub(crate) fn new(connection: &Connection, owner: &'static str) -> Result<Self, FileError> {
+        let _: i64 = connection
+            .pragma_update_and_check(None, "wal_autocheckpoint", 0, |row| row.get(0))
+            .or_file_error()?;
         connection.wal_hook(Some(|_, pages| {
             PAGES.set(u64::try_from(pages).unwrap_or_default());
             Ok(())
         }));
-        let page_size: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0)).store()?;
+        let page_size: i64 =
+            connection.pragma_query_value(None, "page_size", |row| row.get(0)).or_file_error()?;
         Ok(WriteAheadLog {
+            owner,
             limit: LIMIT,
             page_size: page_size.unsigned_abs() + PAGE_HEADER,
             state: State::default(),
@@ -95,17 +98,18 @@ impl WriteAheadLog {
     }
 
     /// Returns the bytes of the log since it was begun anew.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         if self.state.pages == 0 { 0 } else { FILE_HEADER + self.state.pages * self.page_size }
     }
 
     /// Returns how often the log could not be copied.
-    pub(super) fn failures(&self) -> u64 {
+    #[cfg(feature = "durable-sqlite")]
+    pub(crate) fn failures(&self) -> u64 {
         self.failures
     }
 
     /// Takes note of the log's length after a commit of its connection.
-    pub(super) fn note_commit(&mut self) {
+    pub(crate) fn note_commit(&mut self) {
         let pages = PAGES.take();
         if pages == 0 {
             return;
@@ -117,19 +121,19 @@ impl WriteAheadLog {
         self.state.pages = pages;
     }
 
-    /// Copies the log if it has grown.
+    /// Copies the log if it has grown. `end_read` is called before, to end a read of the connection.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if nothing may be written any more. If there is no room in the file system,
+    /// [`FileError`] if nothing may be written any more. If there is no room in the file system,
     /// or another connection copies, the next call after a pause tries again.
-    pub(super) fn maintain(
+    pub(crate) fn maintain(
         &mut self,
         connection: &Connection,
-        read: &mut KeptRead,
-    ) -> Result<(), StoreError> {
+        end_read: impl FnOnce(&Connection),
+    ) -> Result<(), FileError> {
         let waiting = self.state.pages.saturating_sub(self.state.copied);
-        if waiting >= self.copy_at && self.may_try() { self.copy(connection, read, COPY) } else { Ok(()) }
+        if waiting >= self.copy_at && self.may_try() { self.copy(connection, end_read, COPY) } else { Ok(()) }
     }
 
     /// Makes sure that the log has room for a transaction. One that `is_urgent` may use as much
@@ -137,13 +141,13 @@ impl WriteAheadLog {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Busy`] if the log is too long, and cannot be shortened.
-    pub(super) fn make_room(
+    /// [`FileError::Busy`] if the log is too long, and cannot be shortened.
+    pub(crate) fn make_room(
         &mut self,
         connection: &Connection,
-        read: &mut KeptRead,
+        end_read: impl FnOnce(&Connection),
         is_urgent: bool,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), FileError> {
         // Another store of this thread may have left its own.
         PAGES.set(0);
         let limit = if is_urgent { self.limit.saturating_mul(2) } else { self.limit };
@@ -151,13 +155,13 @@ impl WriteAheadLog {
             return Ok(());
         }
         if self.may_try() {
-            self.copy(connection, read, COPY_AND_SHORTEN)?;
+            self.copy(connection, end_read, COPY_AND_SHORTEN)?;
         }
         match &self.pause {
             Some(pause) if self.bytes() >= limit => {
                 let bytes = self.bytes();
                 let why = &pause.why;
-                Err(StoreError::Busy(format!("its log has {bytes} bytes, and {why}").into()))
+                Err(FileError::Busy(format!("its log has {bytes} bytes, and {why}").into()))
             }
             _ => Ok(()),
         }
@@ -168,8 +172,13 @@ impl WriteAheadLog {
         self.pause.as_ref().is_none_or(|pause| pause.until <= Instant::now())
     }
 
-    fn copy(&mut self, connection: &Connection, read: &mut KeptRead, pragma: &str) -> Result<(), StoreError> {
-        read.close(connection);
+    fn copy(
+        &mut self,
+        connection: &Connection,
+        end_read: impl FnOnce(&Connection),
+        pragma: &str,
+    ) -> Result<(), FileError> {
+        end_read(connection);
         match checkpoint(connection, pragma) {
             Ok(done) => {
                 self.state = done.state;
@@ -177,7 +186,7 @@ impl WriteAheadLog {
                 if done.is_busy {
                     self.wait("another connection reads an old state of the file, or writes".to_owned());
                 } else if let Some(pause) = self.pause.take() {
-                    log::info!("the log of the timer store is copied again; before, {}", pause.why);
+                    log::info!("the log of the {} is copied again; before, {}", self.owner, pause.why);
                 }
                 Ok(())
             }
@@ -188,8 +197,9 @@ impl WriteAheadLog {
             }
             Err(error) => {
                 keep_log(connection);
-                let why = "the log of the timer store could not be copied to the database file";
-                Err(StoreError::failed(format!("{why}: {error}")))
+                let owner = self.owner;
+                let why = format!("the log of the {owner} could not be copied to the database file: {error}");
+                Err(FileError::failed(why))
             }
         }
     }
@@ -201,7 +211,7 @@ impl WriteAheadLog {
         let length = match &self.pause {
             Some(pause) => (pause.length * 2).min(longest),
             None => {
-                log::warn!("the log of the timer store has {} bytes, and {why}", self.bytes());
+                log::warn!("the log of the {} has {} bytes, and {why}", self.owner, self.bytes());
                 first
             }
         };
@@ -216,7 +226,7 @@ struct Checkpoint {
 }
 
 /// Runs a pragma that copies the log, without a wait for other connections.
-fn checkpoint(connection: &Connection, pragma: &str) -> Result<Checkpoint, StoreError> {
+fn checkpoint(connection: &Connection, pragma: &str) -> Result<Checkpoint, FileError> {
     wait_for_nobody(connection)?;
     let result = connection.prepare_cached(pragma).and_then(|mut statement| {
         // The numbers are -1 for a database in memory.
@@ -226,7 +236,7 @@ fn checkpoint(connection: &Connection, pragma: &str) -> Result<Checkpoint, Store
             Ok(Checkpoint { is_busy: row.get(0)?, state })
         })
     });
-    let result = result.store();
+    let result = result.or_file_error();
     wait_for_writers(connection)?;
     result
 }

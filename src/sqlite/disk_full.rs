@@ -1,5 +1,6 @@
 //! Tells a full disk from other errors of SQLite.
 
+#[cfg(feature = "durable-sqlite")]
 use crate::error::Error;
 use rusqlite::{ErrorCode, ffi};
 use std::io::{self, ErrorKind};
@@ -19,7 +20,8 @@ pub(super) fn is_disk_full(error: &rusqlite::Error) -> bool {
 }
 
 /// Looks for the error of SQLite among the causes of an error, as [`is_disk_full`] does.
-pub(super) fn is_caused_by_full_disk(error: &Error) -> bool {
+#[cfg(feature = "durable-sqlite")]
+pub(crate) fn is_caused_by_full_disk(error: &Error) -> bool {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = match error {
         Error::Other(cause) => Some(&**cause),
         other => std::error::Error::source(other),

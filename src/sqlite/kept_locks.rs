@@ -9,8 +9,7 @@
 //! Closing the handle of such a lock drops SQLite's locks too. So a handle is closed only if the
 //! process has no other one of the same file, and otherwise kept for the next store.
 
-use super::file_id::FileId;
-use crate::durable::store::error::StoreError;
+use super::{file_error::FileError, file_id::FileId};
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, fcntl},
@@ -52,13 +51,13 @@ impl KeptLocks {
     ///
     /// # Errors
     ///
-    /// [`StoreError::InUse`] if another process believes that it is alone.
-    pub(super) fn hold(database: &Path, shared_memory: &Path) -> Result<Self, StoreError> {
+    /// [`FileError::InUse`] if another process believes that it is alone.
+    pub(super) fn hold(database: &Path, shared_memory: &Path) -> Result<Self, FileError> {
         let mut locks = KeptLocks::default();
         for (path, range) in [(database, SHARED), (shared_memory, IN_USE)] {
             match locks.lock(path, range) {
                 Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(StoreError::InUse),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(FileError::InUse),
                 Err(error) => log::debug!("{} has no lock that stays: {error}", path.display()),
             }
         }
@@ -91,7 +90,7 @@ impl Drop for KeptLocks {
             if let Some(file) = handles.get(identity)
                 && let Err(error) = set(file, libc::F_UNLCK, *range)
             {
-                log::debug!("a lock of a timer store stays until the program ends: {error}");
+                log::debug!("a lock of a file stays until the program ends: {error}");
             }
         }
     }

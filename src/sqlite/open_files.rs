@@ -3,13 +3,12 @@
 //! SQLite keeps writing to the files that it has opened, wherever they are by then. What it stores
 //! in a file that has lost its name is gone after a restart.
 
-use super::{directory::Directory, file_id::FileId};
-use crate::durable::store::error::StoreError;
+use super::{directory::Directory, file_error::FileError, file_id::FileId};
 use std::{path::PathBuf, time::Instant};
 
 /// The files of a store, each with its identity when the store was opened.
 #[derive(Debug, Default)]
-pub(super) struct OpenFiles {
+pub(crate) struct OpenFiles {
     files: Vec<(PathBuf, FileId)>,
     /// `None` if a change of a file's name may be one of another directory.
     directory: Option<Directory>,
@@ -18,11 +17,11 @@ pub(super) struct OpenFiles {
 impl OpenFiles {
     /// Remembers which files have these names now. They are beside each other, and the last one is
     /// the database.
-    pub(super) fn new(paths: impl IntoIterator<Item = PathBuf>) -> Result<Self, StoreError> {
+    pub(super) fn new(paths: impl IntoIterator<Item = PathBuf>) -> Result<Self, FileError> {
         let mut files = Vec::new();
         for path in paths {
             let id = FileId::of(&path).map_err(|error| {
-                StoreError::failed(format!("cannot read the attributes of {}: {error}", path.display()))
+                FileError::failed(format!("cannot read the attributes of {}: {error}", path.display()))
             })?;
             files.push((path, id));
         }
@@ -33,7 +32,8 @@ impl OpenFiles {
     }
 
     /// Returns the database, or `None` in memory.
-    pub(super) fn database(&self) -> Option<FileId> {
+    #[cfg(feature = "durable-sqlite")]
+    pub(crate) fn database(&self) -> Option<FileId> {
         self.files.last().map(|(_, id)| id.clone())
     }
 
@@ -42,11 +42,11 @@ impl OpenFiles {
     /// The store has the files open, so the system does not use their identities again. Mostly, a
     /// look at their directory is enough.
     #[allow(clippy::disallowed_methods, reason = "the time since a change of a directory is real time")]
-    pub(super) fn check(&mut self) -> Result<(), StoreError> {
+    pub(crate) fn check(&mut self) -> Result<(), FileError> {
         self.check_at(Instant::now())
     }
 
-    fn check_at(&mut self, now: Instant) -> Result<(), StoreError> {
+    fn check_at(&mut self, now: Instant) -> Result<(), FileError> {
         let Some(directory) = &mut self.directory else { return check_names(&self.files) };
         if directory.is_unchanged(now) {
             return Ok(());
@@ -57,10 +57,10 @@ impl OpenFiles {
     }
 }
 
-fn check_names(files: &[(PathBuf, FileId)]) -> Result<(), StoreError> {
+fn check_names(files: &[(PathBuf, FileId)]) -> Result<(), FileError> {
     for (path, opened) in files {
         if !FileId::of(path).is_ok_and(|found| found == *opened) {
-            return Err(StoreError::failed(format!(
+            return Err(FileError::failed(format!(
                 "{} was moved, deleted or replaced while the store was open",
                 path.display()
             )));

@@ -4,7 +4,7 @@
 //! SQLite uses them. The system drops such locks when the program opens and closes the file once
 //! more, for example to copy it.
 
-use crate::durable::store::error::StoreError;
+use super::file_error::FileError;
 use std::{
     ffi::OsString,
     fs::{File, OpenOptions},
@@ -26,11 +26,11 @@ impl FileLock {
     ///
     /// # Errors
     ///
-    /// [`StoreError::InUse`] if another process, or another part of this one, holds the lock.
-    pub(super) fn acquire(path: &Path) -> Result<Self, StoreError> {
-        let failed = |error| StoreError::failed(format!("cannot lock {}: {error}", path.display()));
+    /// [`FileError::InUse`] if another process, or another part of this one, holds the lock.
+    pub(super) fn acquire(path: &Path) -> Result<Self, FileError> {
+        let failed = |error| FileError::failed(format!("cannot lock {}: {error}", path.display()));
         loop {
-            let Some(file) = try_lock(path).map_err(failed)? else { return Err(StoreError::InUse) };
+            let Some(file) = try_lock(path).map_err(failed)? else { return Err(FileError::InUse) };
             // Somebody may have removed the file before it was locked.
             if is_at(&file, path).map_err(failed)? {
                 return Ok(FileLock { file });
@@ -43,13 +43,13 @@ impl FileLock {
 impl Drop for FileLock {
     fn drop(&mut self) {
         if let Err(error) = unlock(&self.file) {
-            log::debug!("a timer store stays locked until all handles of its lock are closed: {error}");
+            log::debug!("a file stays locked until all handles of its lock are closed: {error}");
         }
     }
 }
 
 /// Returns `path` with `suffix` behind the name of the file.
-pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     name.into()
@@ -124,7 +124,7 @@ mod tests {
         let path = directory.path().join("lock");
         let lock = FileLock::acquire(&path).unwrap();
         let copy = lock.file.try_clone().unwrap();
-        assert!(matches!(FileLock::acquire(&path), Err(StoreError::InUse)));
+        assert!(matches!(FileLock::acquire(&path), Err(FileError::InUse)));
         drop(lock);
         FileLock::acquire(&path).unwrap();
         drop(copy);

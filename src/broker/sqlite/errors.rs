@@ -1,0 +1,55 @@
+//! Why an operation on the file failed.
+
+use crate::{
+    broker::store::BrokerError,
+    sqlite::{FileError, FileResult},
+};
+
+/// Why an operation of a batch failed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// This operation alone. It has written nothing.
+    Operation(BrokerError),
+    /// The transaction.
+    File(FileError),
+}
+
+pub(super) type Step<T> = Result<T, Failure>;
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        Failure::File(error)
+    }
+}
+
+impl From<BrokerError> for Failure {
+    fn from(error: BrokerError) -> Self {
+        Failure::Operation(error)
+    }
+}
+
+impl From<FileError> for BrokerError {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::InUse => BrokerError::InUse,
+            FileError::OtherFormat => BrokerError::Unsuitable("the file is not one of a broker".into()),
+            FileError::Version { found, known } => {
+                BrokerError::Version { found: found.unsigned_abs(), known: known.unsigned_abs() }
+            }
+            FileError::Busy(cause) => BrokerError::Refused(cause),
+            FileError::DiskFull => BrokerError::Full("the disk is full".into()),
+            FileError::Failed(cause) => BrokerError::Failed(cause),
+        }
+    }
+}
+
+/// Converts the error of a statement.
+pub(super) trait Statement<T> {
+    fn done(self) -> Step<T>;
+}
+
+impl<T> Statement<T> for rusqlite::Result<T> {
+    fn done(self) -> Step<T> {
+        Ok(self.or_file_error()?)
+    }
+}

@@ -1,0 +1,42 @@
+//! `Leases`: the nodes of this process that are alive.
+//!
+//! Leases are kept in memory: all nodes of the file are in this process, and none of them survives
+//! it. An owner of entries without a lease is one of an earlier process, or its lease has ended.
+
+use crate::broker::store::{BrokerError, NodeId, NodeLease};
+use std::collections::BTreeMap;
+
+/// Leases by the names of their nodes, with the times at which they end.
+#[derive(Debug, Default)]
+pub(super) struct Leases(BTreeMap<String, (NodeId, i64)>);
+
+impl Leases {
+    /// Begins or renews a lease. Times are in milliseconds.
+    pub(super) fn renew(&mut self, lease: &NodeLease, now: i64) -> Result<(), BrokerError> {
+        let ends = now.saturating_add(super::tables::millis(lease.duration));
+        let name = lease.node.name();
+        if !lease.is_new && !self.is_alive(&lease.node, now) {
+            return Err(BrokerError::LeaseEnded);
+        }
+        self.0.insert(name.to_owned(), (lease.node.clone(), ends));
+        Ok(())
+    }
+
+    pub(super) fn is_alive(&self, node: &NodeId, now: i64) -> bool {
+        self.0.get(node.name()).is_some_and(|(found, ends)| found == node && *ends > now)
+    }
+
+    pub(super) fn end(&mut self, node: &NodeId) {
+        if self.0.get(node.name()).is_some_and(|(found, _)| found == node) {
+            self.0.remove(node.name());
+        }
+    }
+
+    /// Removes the leases that were not renewed in time, and returns their nodes.
+    pub(super) fn take_expired(&mut self, now: i64) -> Vec<NodeId> {
+        let expired: Vec<NodeId> =
+            self.0.values().filter(|(_, ends)| *ends <= now).map(|(node, _)| node.clone()).collect();
+        expired.iter().for_each(|node| self.end(node));
+        expired
+    }
+}

@@ -1,0 +1,75 @@
+//! `Operation`: a request to the writer's thread, with its completion.
+
+use super::{errors::Step, tables::Tables};
+use crate::{
+    broker::store::{BrokerError, Partition},
+    error::Result,
+    sync::{Completer, Permits},
+};
+use std::sync::Arc;
+
+/// A request to the writer's thread.
+pub(super) enum Request {
+    Operation(Box<dyn Operation>),
+    Follow(Partition, bool),
+    Close(Completer<()>),
+}
+
+/// An operation of a transaction.
+pub(super) trait Operation: Send {
+    /// Does the work within a transaction. May be called again after the transaction was rolled
+    /// back.
+    fn run(&mut self, tables: &mut Tables<'_>, leases: &mut super::leases::Leases) -> Step<()>;
+
+    /// Fails the operation, unless it has failed alone before.
+    fn fail(&mut self, error: &BrokerError);
+
+    /// Completes the operation.
+    fn complete(self: Box<Self>);
+}
+
+/// A permit that is given back when it is dropped.
+pub(super) struct Permit(Arc<Permits>);
+
+impl Permit {
+    pub(super) fn take(permits: &Arc<Permits>) -> Option<Self> {
+        permits.take().then(|| Permit(permits.clone()))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.give_back();
+    }
+}
+
+/// An operation by its function.
+pub(super) struct FnOperation<T, F> {
+    pub(super) work: F,
+    pub(super) result: Option<Result<T>>,
+    pub(super) completer: Completer<T>,
+    pub(super) permit: Permit,
+}
+
+impl<T, F> Operation for FnOperation<T, F>
+where
+    T: Send + 'static,
+    F: FnMut(&mut Tables<'_>, &mut super::leases::Leases) -> Step<T> + Send,
+{
+    fn run(&mut self, tables: &mut Tables<'_>, leases: &mut super::leases::Leases) -> Step<()> {
+        self.result = Some(Ok((self.work)(tables, leases)?));
+        Ok(())
+    }
+
+    fn fail(&mut self, error: &BrokerError) {
+        if !matches!(self.result, Some(Err(_))) {
+            self.result = Some(Err(error.clone().into()));
+        }
+    }
+
+    fn complete(self: Box<Self>) {
+        let FnOperation { result, completer, permit, .. } = *self;
+        drop(permit);
+        completer.complete(result.unwrap_or_else(|| Err(BrokerError::Closed.into())));
+    }
+}

@@ -1,0 +1,155 @@
+//! `TopicRow`: the metadata of a topic.
+
+use super::errors::{Statement, Step};
+use crate::broker::{
+    epochs_text::{epochs_text, parse_epochs},
+    store::{BrokerError, Epochs, Position, TopicName},
+};
+use rusqlite::{Connection, OptionalExtension, params};
+
+/// What a topic has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TopicKind {
+    Messages = 0,
+    Map = 1,
+}
+
+/// The metadata of a topic. Changes are made in memory, and then [stored](TopicRow::store).
+#[derive(Debug)]
+pub(super) struct TopicRow {
+    /// Zero for a topic that is not stored yet.
+    pub(super) id: i64,
+    pub(super) name: TopicName,
+    pub(super) kind: Option<TopicKind>,
+    pub(super) epochs: Epochs,
+    pub(super) top: u64,
+    /// The offset of the oldest message that is kept, or the one behind the top.
+    pub(super) oldest: u64,
+    /// The bytes of all messages so far.
+    pub(super) sum: i64,
+    /// The number of entries of the map.
+    pub(super) entries: u64,
+    /// When the newest message reaches its age. `None` if no message is kept.
+    pub(super) expires: Option<i64>,
+    pub(super) has_begun: bool,
+    is_changed: bool,
+}
+
+impl TopicRow {
+    /// Reads the metadata of a topic. Begins a topic that there is not, and a new epoch if messages
+    /// were lost that a node has seen.
+    pub(super) fn open(
+        connection: &Connection,
+        name: &TopicName,
+        kind: Option<TopicKind>,
+        seen: Option<Position>,
+        new_id: impl FnOnce() -> u64,
+    ) -> Step<Self> {
+        let Some(mut topic) = Self::find(connection, name)? else {
+            return Ok(TopicRow {
+                id: 0,
+                name: name.clone(),
+                kind,
+                epochs: Epochs::first(new_id()),
+                top: 0,
+                oldest: 1,
+                sum: 0,
+                entries: 0,
+                expires: None,
+                has_begun: true,
+                is_changed: true,
+            });
+        };
+        if kind.is_some() && topic.kind.is_some() && topic.kind != kind {
+            return Err(BrokerError::WrongKind.into());
+        }
+        if topic.kind.is_none() && kind.is_some() {
+            topic.kind = kind;
+            topic.is_changed = true;
+        }
+        if seen.is_some_and(|seen| topic.epochs.was_rewound(seen, topic.top)) {
+            topic.epochs.begin(new_id(), topic.top);
+            topic.has_begun = true;
+            topic.is_changed = true;
+        }
+        Ok(topic)
+    }
+
+    fn find(connection: &Connection, name: &TopicName) -> Step<Option<Self>> {
+        let sql = "SELECT id, kind, epochs, top, oldest, sum, entries, expires FROM topics WHERE name = ?1";
+        let mut statement = connection.prepare_cached(sql).done()?;
+        let row = statement.query_row([name.as_str()], |row| {
+            let kind = match row.get(1)? {
+                Some(0_i64) => Some(TopicKind::Messages),
+                Some(_) => Some(TopicKind::Map),
+                None => None,
+            };
+            let numbers = [row.get::<_, i64>(3)?, row.get(4)?, row.get(6)?].map(i64::unsigned_abs);
+            let epochs: String = row.get(2)?;
+            Ok((row.get(0)?, kind, epochs, numbers, row.get(5)?, row.get(7)?))
+        });
+        let Some((id, kind, epochs, [top, oldest, entries], sum, expires)) = row.optional().done()? else {
+            return Ok(None);
+        };
+        Ok(Some(TopicRow {
+            id,
+            name: name.clone(),
+            kind,
+            epochs: parse_epochs(&epochs)?,
+            top,
+            oldest,
+            sum,
+            entries,
+            expires,
+            has_begun: false,
+            is_changed: false,
+        }))
+    }
+
+    /// Stores the metadata.
+    pub(super) fn store(&mut self, connection: &Connection, now: i64) -> Step<()> {
+        self.epochs.trim(self.oldest);
+        let kind = self.kind.map(|kind| kind as i64);
+        let [top, oldest, entries] = [self.top, self.oldest, self.entries].map(|number| number as i64);
+        let epochs = epochs_text(&self.epochs);
+        if self.id == 0 {
+            let sql = "INSERT INTO topics (name, kind, epochs, top, oldest, sum, entries, expires, used)
+                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+            let name = self.name.as_str();
+            let values = params![name, kind, epochs, top, oldest, self.sum, entries, self.expires, now];
+            connection.prepare_cached(sql).done()?.execute(values).done()?;
+            self.id = connection.last_insert_rowid();
+        } else {
+            let sql =
+                "UPDATE topics SET kind = ?2, epochs = ?3, top = ?4, oldest = ?5, sum = ?6, entries = ?7,
+                expires = ?8, used = ?9 WHERE id = ?1";
+            let values = params![self.id, kind, epochs, top, oldest, self.sum, entries, self.expires, now];
+            connection.prepare_cached(sql).done()?.execute(values).done()?;
+        }
+        self.is_changed = false;
+        Ok(())
+    }
+
+    /// Stores the metadata if [`open`](TopicRow::open) has changed it.
+    pub(super) fn store_changed(&mut self, connection: &Connection, now: i64) -> Step<()> {
+        if self.is_changed { self.store(connection, now) } else { Ok(()) }
+    }
+
+    /// Removes all messages if the newest one has reached its age.
+    pub(super) fn expire(&mut self, connection: &Connection, now: i64) -> Step<()> {
+        if self.expires.is_some_and(|expires| expires <= now) {
+            self.clear(connection)?;
+            self.is_changed = true;
+        }
+        Ok(())
+    }
+
+    /// Removes all messages.
+    pub(super) fn clear(&mut self, connection: &Connection) -> Step<()> {
+        let sql = "DELETE FROM messages WHERE topic = ?1";
+        connection.prepare_cached(sql).done()?.execute([self.id]).done()?;
+        self.oldest = self.top + 1;
+        self.expires = None;
+        Ok(())
+    }
+}

@@ -1,0 +1,277 @@
+//! `Writer`: the thread that owns the file.
+//!
+//! Invariants: operations are done in the order of their calls. Those that wait share a transaction,
+//! so that one `fsync` is enough for them. After the commit, the events of an operation are
+//! delivered, and then it completes. After an error that is not transient nothing is written again.
+
+use super::{
+    errors::{Failure, Statement, Step},
+    leases::Leases,
+    operation::{Operation, Request},
+    schema::FORMAT,
+    tables::{Sequences, Tables},
+    upkeep,
+};
+use crate::{
+    broker::store::{BrokerError, BrokerEvent, BrokerStart},
+    error::caught,
+    machine,
+    sqlite::{FileError, MIN_LIMIT, OpenDatabase, WriteAheadLog, keep_log},
+    sync::{AdaptiveWait, Completer, Random, ReceiveError, Receiver, loop_id},
+};
+use std::{
+    path::Path,
+    time::{Duration, Instant, SystemTime},
+};
+
+/// The largest number of operations in one transaction.
+const BATCH_LIMIT: usize = 1024;
+
+/// The time between two removals of what has expired.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The file of a broker, before it is started.
+pub(super) struct BrokerFile {
+    pub(super) database: OpenDatabase,
+    pub(super) log: WriteAheadLog,
+}
+
+impl BrokerFile {
+    pub(super) fn open(path: &Path) -> Result<Self, FileError> {
+        let mut database = OpenDatabase::open(path, &FORMAT)?;
+        FORMAT.migrate(&mut database.connection)?;
+        database.connection.set_prepared_statement_cache_capacity(64);
+        let log = WriteAheadLog::new(&database.connection, "broker")?;
+        Ok(BrokerFile { database, log })
+    }
+
+    /// Returns whether the limit of the log can be kept.
+    pub(super) fn has_valid_limit(&self) -> bool {
+        self.log.limit >= MIN_LIMIT
+    }
+}
+
+pub(super) struct Writer {
+    file: BrokerFile,
+    requests: Receiver<Request>,
+    wait: AdaptiveWait,
+    start: BrokerStart,
+    random: Random,
+    sequences: Sequences,
+    followed: Vec<bool>,
+    leases: Leases,
+    keep_idle: Duration,
+    next_upkeep: Instant,
+    thread_id: u32,
+    failed: Option<BrokerError>,
+}
+
+impl Writer {
+    pub(super) fn new(
+        file: BrokerFile,
+        requests: Receiver<Request>,
+        start: BrokerStart,
+        keep_idle: Duration,
+        thread_id: u32,
+    ) -> Self {
+        let random = Random::new(start.seed);
+        let partitions = usize::from(start.partitions.get());
+        let sequences = Sequences { generation: random.next(), numbers: vec![0; partitions] };
+        let followed = vec![false; partitions];
+        Writer {
+            file,
+            requests,
+            wait: AdaptiveWait::default(),
+            start,
+            random,
+            sequences,
+            followed,
+            leases: Leases::default(),
+            keep_idle,
+            next_upkeep: machine::now(),
+            thread_id,
+            failed: None,
+        }
+    }
+
+    /// Works until the broker is closed or dropped.
+    pub(super) fn run(mut self) {
+        let _entered = loop_id::enter(self.thread_id);
+        let closed = self.work();
+        let Writer { file, requests, failed, .. } = self;
+        drop(file);
+        for request in requests.drain() {
+            if let Request::Operation(mut operation) = request {
+                operation.fail(&BrokerError::Closed);
+                operation.complete();
+            }
+        }
+        drop(requests);
+        if let Some(completer) = closed {
+            completer.complete(failed.map_or(Ok(()), |error| Err(error.into())));
+        }
+    }
+
+    fn work(&mut self) -> Option<Completer<()>> {
+        loop {
+            let request = match self.wait.recv(&self.requests, Some(self.next_upkeep), || {}) {
+                Ok(request) => request,
+                Err(ReceiveError::Empty) => {
+                    self.upkeep();
+                    continue;
+                }
+                Err(ReceiveError::Disconnected) => return None,
+            };
+            let mut batch = Vec::new();
+            let mut next = Some(request);
+            let rest = loop {
+                match next.take() {
+                    Some(Request::Operation(operation)) => batch.push(operation),
+                    other => break other,
+                }
+                if batch.len() < BATCH_LIMIT {
+                    next = self.requests.try_receive().ok();
+                }
+            };
+            if !batch.is_empty() {
+                self.commit(batch);
+            }
+            match rest {
+                Some(Request::Follow(partition, on)) => {
+                    if let Some(followed) = self.followed.get_mut(usize::from(partition.get())) {
+                        *followed = on;
+                        if on {
+                            self.deliver(BrokerEvent::Following(partition));
+                        }
+                    }
+                }
+                Some(Request::Close(completer)) => return Some(completer),
+                Some(Request::Operation(_)) | None => {}
+            }
+            if self.next_upkeep <= machine::now() {
+                self.upkeep();
+            }
+        }
+    }
+
+    fn now(&self) -> i64 {
+        let time = self.start.clock.wall_time().duration_since(SystemTime::UNIX_EPOCH);
+        time.map_or(0, super::tables::millis)
+    }
+
+    /// Commits the operations, and completes them.
+    fn commit(&mut self, mut batch: Vec<Box<dyn Operation>>) {
+        if let Some(error) = &self.failed {
+            batch.iter_mut().for_each(|operation| operation.fail(error));
+            return batch.into_iter().for_each(|operation| operation.complete());
+        }
+        let mut ends = Vec::with_capacity(batch.len());
+        let done = self.transact(|tables, leases| {
+            for operation in &mut batch {
+                match operation.run(tables, leases) {
+                    Ok(()) => {}
+                    Err(Failure::Operation(error)) => operation.fail(&error),
+                    Err(failure) => return Err(failure),
+                }
+                ends.push(tables.events.len());
+            }
+            Ok(())
+        });
+        match done {
+            Ok(events) => {
+                let mut events = events.into_iter();
+                let mut delivered = 0;
+                for (operation, end) in batch.into_iter().zip(ends) {
+                    events.by_ref().take(end - delivered).for_each(|event| self.deliver(event));
+                    delivered = end;
+                    operation.complete();
+                }
+            }
+            Err(error) => {
+                batch.iter_mut().for_each(|operation| operation.fail(&error));
+                batch.into_iter().for_each(|operation| operation.complete());
+            }
+        }
+    }
+
+    /// Runs `work` in a transaction, and returns its events after the commit.
+    fn transact(
+        &mut self,
+        work: impl FnOnce(&mut Tables<'_>, &mut Leases) -> Step<()>,
+    ) -> Result<Vec<BrokerEvent>, BrokerError> {
+        let now = self.now();
+        let BrokerFile { database, log } = &mut self.file;
+        let connection = &database.connection;
+        let execute = |sql: &str| -> Step<()> {
+            connection.prepare_cached(sql).and_then(|mut statement| statement.execute([])).done()?;
+            Ok(())
+        };
+        let mut tables = Tables {
+            connection,
+            partitions: self.start.partitions,
+            now,
+            random: &self.random,
+            sequences: self.sequences.clone(),
+            events: Vec::new(),
+        };
+        let result = log.make_room(connection, |_| {}, false).map_err(Failure::File).and_then(|()| {
+            execute("BEGIN IMMEDIATE")?;
+            work(&mut tables, &mut self.leases)?;
+            execute("COMMIT")?;
+            Ok(database.files.check()?)
+        });
+        let failure = match result {
+            Ok(()) => {
+                self.sequences = tables.sequences;
+                let events = tables.events;
+                log.note_commit();
+                if let Err(error) = log.maintain(connection, |_| {}) {
+                    self.failed = Some(error.into());
+                }
+                return Ok(events);
+            }
+            Err(failure) => failure,
+        };
+        if !connection.is_autocommit() {
+            // The error that counts is the first one. If the rollback fails, so does the next BEGIN.
+            let _ = execute("ROLLBACK");
+        }
+        Err(match failure {
+            Failure::Operation(error) => error,
+            Failure::File(error) => {
+                let is_transient = error.is_transient();
+                let error = BrokerError::from(error);
+                if !is_transient {
+                    keep_log(connection);
+                    log::error!("the broker writes nothing more: {error}");
+                    self.failed = Some(error.clone());
+                }
+                error
+            }
+        })
+    }
+
+    fn deliver(&self, event: BrokerEvent) {
+        if let BrokerEvent::Stored(stored) = &event
+            && !self.followed.get(usize::from(stored.partition.get())).is_some_and(|followed| *followed)
+        {
+            return;
+        }
+        if let Some(message) = caught(|| self.start.sink.handle(event)) {
+            log::error!("the sink of a broker panicked: {message}");
+        }
+    }
+
+    /// Removes what has expired.
+    fn upkeep(&mut self) {
+        self.next_upkeep = machine::now() + UPKEEP_INTERVAL;
+        if self.failed.is_some() {
+            return;
+        }
+        let keep_idle = super::tables::millis(self.keep_idle);
+        let done = self.transact(|tables, _| upkeep::remove_expired(tables, keep_idle));
+        if let Err(error) = done {
+            log::warn!("the broker could not remove what has expired: {error}");
+        }
+    }
+}
