@@ -10,10 +10,12 @@
 //! topic begins a new one whenever its store may have lost its newest messages. [`store::Epochs`]
 //! states which positions are still valid.
 
-#[cfg(feature = "broker-sqlite")]
+#[cfg(any(feature = "broker-redis", feature = "broker-sqlite"))]
 mod epochs_text;
 mod follower;
 mod node;
+#[cfg(feature = "broker-redis")]
+mod redis;
 #[cfg(feature = "broker-sqlite")]
 mod sqlite;
 pub mod store;
@@ -22,6 +24,10 @@ mod topics;
 
 pub use follower::{Joined, Missed, MissedCause};
 pub use node::BrokerMetrics;
+#[cfg(feature = "broker-redis")]
+pub use redis::RedisBroker;
+#[cfg(all(feature = "broker-redis", feature = "simulation"))]
+pub(crate) use redis::scripts;
 #[cfg(feature = "broker-sqlite")]
 pub use sqlite::SqliteBroker;
 pub use store::{

@@ -65,11 +65,16 @@
 //! Replies, errors and their order are those of Redis 7.0.15: a test runs the same conversations
 //! with both. docs/simulated-redis.md lists the differences.
 //!
+//! [`RedisServer::broker_scripts`] registers the scripts of `broker::RedisBroker` (feature
+//! `broker-redis`).
+//!
 //! # Time
 //!
 //! Keys expire by the time of day of the loop's clock, and so on a [manual
 //! clock](super::ManualClock) too.
 
+#[cfg(feature = "broker-redis")]
+mod broker;
 mod command;
 mod connection;
 mod disk;

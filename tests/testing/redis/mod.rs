@@ -2,6 +2,8 @@
 //!
 //! The comparison needs `redis-server` 7.0. Without it, those tests are skipped, except in CI.
 
+#[cfg(feature = "broker-redis")]
+mod broker_scripts;
 mod client;
 mod conversation;
 mod differences;

@@ -72,6 +72,12 @@ impl Servers {
         Self::start_with(&[], |server| server)
     }
 
+    /// Starts both. The double has the scripts of `RedisBroker`.
+    #[cfg(feature = "broker-redis")]
+    pub(super) fn with_broker_scripts() -> Option<Self> {
+        Self::start_with(&[], RedisServer::broker_scripts)
+    }
+
     /// Starts both with a password and two users.
     pub(super) fn with_users() -> Option<Self> {
         let users = [

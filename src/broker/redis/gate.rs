@@ -1,0 +1,143 @@
+//! `Gate`: lets operations pass once the server is known to be suitable.
+//!
+//! Invariants: operations pass in the order of their calls. One check runs at a time. Without a
+//! verdict, operations wait for a check, and fail with its error.
+
+use crate::broker::store::BrokerError;
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// The largest number of operations that wait for a check.
+const MAX_WAITING: usize = 16_384;
+
+type Waiting = Box<dyn FnOnce(Result<(), BrokerError>) + Send>;
+
+#[derive(Default)]
+pub(super) struct Gate {
+    state: Mutex<GateState>,
+}
+
+#[derive(Default)]
+struct GateState {
+    verdict: Option<Result<(), BrokerError>>,
+    is_checking: bool,
+    /// Whether operations that have waited pass, which new ones must not overtake.
+    is_draining: bool,
+    waiting: VecDeque<Waiting>,
+}
+
+impl Gate {
+    fn lock(&self) -> MutexGuard<'_, GateState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `operation` now or after a check. Returns whether the caller has to begin the check.
+    #[must_use]
+    pub(super) fn pass(&self, operation: impl FnOnce(Result<(), BrokerError>) + Send + 'static) -> bool {
+        let mut state = self.lock();
+        let verdict = match &state.verdict {
+            Some(verdict) if !state.is_draining => verdict.clone(),
+            _ if state.waiting.len() >= MAX_WAITING => {
+                Err(BrokerError::Full(format!("{MAX_WAITING} operations wait").into()))
+            }
+            _ => {
+                state.waiting.push_back(Box::new(operation));
+                let begins = !state.is_checking && !state.is_draining;
+                state.is_checking |= begins;
+                return begins;
+            }
+        };
+        drop(state);
+        operation(verdict);
+        false
+    }
+
+    /// Begins a check. Returns `false` if one is running.
+    pub(super) fn begin(&self) -> bool {
+        !std::mem::replace(&mut self.lock().is_checking, true)
+    }
+
+    /// Ends a check. A transient error is no verdict, but fails the operations that wait.
+    pub(super) fn finish(&self, result: Result<(), BrokerError>) {
+        let mut state = self.lock();
+        state.is_checking = false;
+        if !result.as_ref().is_err_and(BrokerError::is_transient) {
+            state.verdict = Some(result.clone());
+        }
+        if std::mem::replace(&mut state.is_draining, true) {
+            return;
+        }
+        while let Some(operation) = state.waiting.pop_front() {
+            drop(state);
+            operation(result.clone());
+            state = self.lock();
+        }
+        state.is_draining = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[derive(Clone, Default)]
+    struct Passed(Arc<Mutex<Vec<(u32, bool)>>>);
+
+    impl Passed {
+        fn operation(&self, number: u32) -> impl FnOnce(Result<(), BrokerError>) + Send + 'static {
+            let passed = self.0.clone();
+            move |result| passed.lock().unwrap().push((number, result.is_ok()))
+        }
+
+        fn take(&self) -> Vec<(u32, bool)> {
+            std::mem::take(&mut self.0.lock().unwrap())
+        }
+    }
+
+    #[test]
+    fn operations_wait_for_one_check_and_pass_in_order() {
+        let (gate, passed) = (Arc::new(Gate::default()), Passed::default());
+        assert!(gate.pass(passed.operation(1)), "the first one begins the check");
+        let (inner, of_inner) = (gate.clone(), passed.operation(4));
+        let nested = passed.operation(2);
+        assert!(!gate.pass(move |result| {
+            nested(result);
+            assert!(!inner.pass(of_inner), "it waits behind the third one");
+        }));
+        assert!(!gate.pass(passed.operation(3)) && !gate.begin());
+        assert_eq!(passed.take(), []);
+        gate.finish(Ok(()));
+        assert_eq!(passed.take(), [(1, true), (2, true), (3, true), (4, true)]);
+        assert!(gate.begin() && !gate.pass(passed.operation(5)), "it passes during the second check");
+        gate.finish(Err(BrokerError::Unreachable("".into())));
+        assert!(!gate.pass(passed.operation(6)));
+        gate.finish(Err(BrokerError::Unsuitable("".into())));
+        assert!(!gate.pass(passed.operation(7)));
+        assert_eq!(passed.take(), [(5, true), (6, true), (7, false)]);
+    }
+
+    #[test]
+    fn an_unreachable_server_is_checked_again_with_the_next_operation() {
+        let (gate, passed) = (Gate::default(), Passed::default());
+        for number in 0..3 {
+            assert!(gate.pass(passed.operation(number)));
+            gate.finish(Err(BrokerError::Unreachable("".into())));
+            assert_eq!(passed.take(), [(number, false)]);
+        }
+    }
+
+    #[test]
+    fn the_number_of_waiting_operations_is_limited() {
+        let (gate, passed) = (Gate::default(), Passed::default());
+        for number in 0..MAX_WAITING as u32 {
+            let _ = gate.pass(passed.operation(number));
+        }
+        assert!(!gate.pass(passed.operation(u32::MAX)));
+        assert_eq!(passed.take(), [(u32::MAX, false)]);
+        gate.finish(Ok(()));
+        assert_eq!(passed.take().len(), MAX_WAITING);
+    }
+}

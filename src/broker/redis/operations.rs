@@ -1,0 +1,352 @@
+//! `Operations`: calls of the scripts.
+
+use super::{
+    errors::broker_error,
+    keys::Keys,
+    publish_lane::{Pending, PublishLane},
+    reply::{self, Parsed},
+    scripts,
+    server::StoreServer,
+};
+use crate::{
+    broker::store::{
+        BrokerError, BrokerStart, Changed, Epoch, History, MapCondition, MapUpdate, NodeId, Notification,
+        Partition, PartitionTops, Position, Publication, Published, ReadFrom, ReadRange, Snapshot, TopicName,
+        TopicSeen,
+    },
+    codec::RespValue,
+    error::Result,
+    machine,
+    redis::{RedisCommand, RedisScript, ServerInfo},
+    sync::{Completion, Random, completion},
+};
+use bytes::Bytes;
+use std::{sync::Arc, time::Duration};
+
+/// Offsets that readers pass are at most this, so that they are exact in Lua.
+const MAX_OFFSET: u64 = 1 << 53;
+
+/// The bytes that an operation without a payload counts for in the limits of the client.
+const WEIGHT: usize = 512;
+
+/// The scripts, with their digests.
+struct Scripts {
+    publish: RedisScript,
+    read: RedisScript,
+    tops: RedisScript,
+    change: RedisScript,
+    snapshot: RedisScript,
+    sweep: RedisScript,
+    renew: RedisScript,
+    lost: RedisScript,
+}
+
+/// Times of a broker.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    /// The time of an operation, from the call to the completion.
+    pub(super) operation_timeout: Duration,
+    pub(super) keep_idle: Duration,
+}
+
+pub(super) struct Operations {
+    pub(super) start: BrokerStart,
+    pub(super) servers: Vec<Arc<StoreServer>>,
+    pub(super) keys: Keys,
+    pub(super) times: Times,
+    lanes: Vec<PublishLane>,
+    random: Random,
+    scripts: Scripts,
+}
+
+fn text(number: u64) -> Bytes {
+    number.to_string().into()
+}
+
+fn millis(time: Duration) -> Bytes {
+    time.as_millis().to_string().into()
+}
+
+fn topic_bytes(topic: &TopicName) -> Bytes {
+    Bytes::copy_from_slice(topic.as_str().as_bytes())
+}
+
+fn seen_arguments(seen: Option<Position>) -> [Bytes; 2] {
+    let seen = seen.unwrap_or(Position::new(0, 0));
+    [text(seen.epoch), text(seen.offset.min(MAX_OFFSET))]
+}
+
+impl Operations {
+    pub(super) fn new(start: BrokerStart, servers: Vec<Arc<StoreServer>>, keys: Keys, times: Times) -> Self {
+        let script = |source: &'static str| RedisScript::new(source);
+        Operations {
+            lanes: start.partitions.all().map(|_| PublishLane::default()).collect(),
+            random: Random::new(start.seed),
+            servers,
+            keys,
+            times,
+            scripts: Scripts {
+                publish: script(scripts::PUBLISH),
+                read: script(scripts::READ),
+                tops: script(scripts::TOPS),
+                change: script(scripts::CHANGE),
+                snapshot: script(scripts::SNAPSHOT),
+                sweep: script(scripts::SWEEP),
+                renew: script(scripts::RENEW),
+                lost: script(scripts::LOST),
+            },
+            start,
+        }
+    }
+
+    /// Returns the server of a partition. There is at least one.
+    pub(super) fn server(&self, partition: Partition) -> &Arc<StoreServer> {
+        &self.servers[usize::from(partition.get()) % self.servers.len()]
+    }
+
+    pub(super) fn lane(&self, partition: Partition) -> &PublishLane {
+        &self.lanes[usize::from(partition.get()) % self.lanes.len()]
+    }
+
+    /// Returns an id for a new epoch or generation.
+    fn new_id(&self) -> Bytes {
+        text(Epoch::id_from(self.random.next()))
+    }
+
+    /// Calls a command that is built for the process of the connection.
+    fn call<T: Send + 'static>(
+        self: &Arc<Self>,
+        partition: Partition,
+        build: impl FnOnce(&Operations, &ServerInfo) -> RedisCommand + Send + 'static,
+        parse: impl FnOnce(RespValue) -> Parsed<T> + Send + 'static,
+    ) -> Completion<T> {
+        let (completer, done) = completion(None);
+        let operations = self.clone();
+        self.server(partition).when_suitable(move |passed| {
+            if let Err(error) = passed {
+                return completer.complete(Err(error.into()));
+            }
+            let client = operations.server(partition).client.clone();
+            let timeout = operations.times.operation_timeout;
+            let command = RedisCommand::built_with(move |server| build(&operations, server));
+            let command = command.weight(WEIGHT).affinity(partition.get().into()).timeout(timeout);
+            client.call(command).on_complete(move |replied| {
+                let parsed = replied.map_err(|error| broker_error(&error)).and_then(parse);
+                completer.complete(parsed.map_err(Into::into));
+            });
+        });
+        done
+    }
+
+    /// Returns the arguments that the scripts of one topic have in common.
+    fn common(
+        &self,
+        partition: Partition,
+        topic: &TopicName,
+        seen: Option<Position>,
+        server: &ServerInfo,
+    ) -> Vec<Bytes> {
+        let mut arguments = self.first_arguments(partition, server);
+        arguments.push(topic_bytes(topic));
+        arguments.extend(seen_arguments(seen));
+        arguments
+    }
+
+    /// Returns the arguments that the scripts of a partition have in common.
+    fn first_arguments(&self, partition: Partition, server: &ServerInfo) -> Vec<Bytes> {
+        let run_id = server.run_id().unwrap_or("unknown").to_owned();
+        let channel = self.keys.partition(partition.get()).channel();
+        vec![run_id.into(), self.new_id(), millis(self.times.keep_idle), channel]
+    }
+
+    pub(super) fn publish(self: &Arc<Self>, publication: Publication) -> Completion<Published> {
+        let partition = self.start.partitions.of(&publication.topic);
+        let (completer, done) = completion(None);
+        let deadline = machine::now() + self.times.operation_timeout;
+        let pending = Pending::new(publication, completer, deadline);
+        let operations = self.clone();
+        self.server(partition).when_suitable(move |passed| match passed {
+            Ok(()) => operations.submit(partition, pending),
+            Err(error) => pending.fail(error),
+        });
+        done
+    }
+
+    pub(super) fn publish_command(
+        &self,
+        partition: Partition,
+        publication: &Publication,
+        server: &ServerInfo,
+    ) -> RedisCommand {
+        let keys = self.keys.partition(partition.get());
+        let topic = publication.topic.as_str().as_bytes();
+        let mut names = vec![keys.metadata(topic), keys.sequence(), keys.stream(topic)];
+        names.extend(publication.id.as_ref().map(|id| keys.message_id(topic, id.as_bytes())));
+        let limits = &publication.limits;
+        let mut arguments = self.common(partition, &publication.topic, publication.seen, server);
+        arguments.extend([
+            publication.payload.clone(),
+            text(limits.max_messages()),
+            text(limits.max_bytes()),
+            millis(limits.max_age()),
+            millis(publication.window),
+        ]);
+        self.scripts.publish.command(names, arguments)
+    }
+
+    pub(super) fn notify(&self, notification: &Notification) -> Result<()> {
+        let partition = self.start.partitions.of(&notification.topic);
+        let client = &self.server(partition).client;
+        if client.server_info().is_none() {
+            return Err(BrokerError::Unreachable("there is no connection".into()).into());
+        }
+        let channel = self.keys.partition(partition.get()).channel();
+        let message = super::wire_event::notification(notification);
+        let command = RedisCommand::new("PUBLISH").arg(channel).arg(message).affinity(partition.get().into());
+        match client.try_call(command) {
+            Ok(sent) => {
+                sent.detach();
+                Ok(())
+            }
+            Err(refused) => Err(BrokerError::Full(refused.to_string().into()).into()),
+        }
+    }
+
+    pub(super) fn read(self: &Arc<Self>, topic: &TopicName, range: ReadRange) -> Completion<History> {
+        let (topic, partition) = (topic.clone(), self.start.partitions.of(topic));
+        let build = move |operations: &Operations, server: &ServerInfo| {
+            let keys = operations.keys.partition(partition.get());
+            let name = topic.as_str().as_bytes();
+            let (from, most) = match range.from {
+                ReadFrom::After(offset) => (text(offset.min(MAX_OFFSET)), range.max_messages),
+                ReadFrom::Last(messages) => ("-".into(), messages.min(range.max_messages)),
+            };
+            let mut arguments = operations.common(partition, &topic, range.seen, server);
+            arguments.extend([from, text(most.min(MAX_OFFSET)), text(range.max_bytes.min(MAX_OFFSET))]);
+            let names = [keys.metadata(name), keys.sequence(), keys.stream(name)];
+            operations.scripts.read.command(names, arguments)
+        };
+        self.call(partition, build, reply::history)
+    }
+
+    pub(super) fn tops(
+        self: &Arc<Self>,
+        partition: Partition,
+        topics: Vec<TopicSeen>,
+    ) -> Completion<PartitionTops> {
+        let build = move |operations: &Operations, server: &ServerInfo| {
+            let keys = operations.keys.partition(partition.get());
+            let mut names = vec![keys.sequence()];
+            let mut arguments = operations.first_arguments(partition, server);
+            for seen in &topics {
+                let topic = seen.topic.as_str().as_bytes();
+                names.extend([keys.metadata(topic), keys.map(topic)]);
+                arguments.push(topic_bytes(&seen.topic));
+                arguments.extend(seen_arguments(seen.seen));
+                arguments.push(operations.new_id());
+            }
+            operations.scripts.tops.command(names, arguments)
+        };
+        self.call(partition, build, reply::tops)
+    }
+
+    pub(super) fn change(self: &Arc<Self>, update: MapUpdate) -> Completion<Changed> {
+        let partition = self.start.partitions.of(&update.topic);
+        let build = move |operations: &Operations, server: &ServerInfo| {
+            let keys = operations.keys.partition(partition.get());
+            let topic = update.topic.as_str().as_bytes();
+            let mut arguments = operations.common(partition, &update.topic, update.seen, server);
+            let owner = update.owner.map(|owner| owner.to_string()).unwrap_or_default();
+            let [_, _, owned] = keys.begins();
+            arguments.extend([owner.into(), text(update.max_entries.min(MAX_OFFSET)), owned]);
+            for change in update.changes {
+                let (kind, value) = change.value.map_or(("-", Bytes::new()), |value| ("=", value));
+                let condition = match change.condition {
+                    None => Bytes::new(),
+                    Some(MapCondition::Absent) => "!".into(),
+                    Some(MapCondition::Unchanged(at)) => format!("{} {}", at.epoch, at.offset).into(),
+                };
+                arguments.extend([kind.into(), change.key, value, condition]);
+            }
+            let names = [keys.metadata(topic), keys.sequence(), keys.map(topic), keys.ended()];
+            operations.scripts.change.command(names, arguments)
+        };
+        self.call(partition, build, reply::changed)
+    }
+
+    pub(super) fn snapshot(
+        self: &Arc<Self>,
+        topic: &TopicName,
+        seen: Option<Position>,
+    ) -> Completion<Snapshot> {
+        let (topic, partition) = (topic.clone(), self.start.partitions.of(topic));
+        let build = move |operations: &Operations, server: &ServerInfo| {
+            let keys = operations.keys.partition(partition.get());
+            let name = topic.as_str().as_bytes();
+            let names = [keys.metadata(name), keys.sequence(), keys.map(name)];
+            operations.scripts.snapshot.command(names, operations.common(partition, &topic, seen, server))
+        };
+        self.call(partition, build, reply::snapshot)
+    }
+
+    /// Removes some entries of a node from the maps of a partition. Completes with the number of
+    /// entries that are left.
+    pub(super) fn sweep(self: &Arc<Self>, partition: Partition, node: &NodeId) -> Completion<u64> {
+        /// The largest number of entries that a script removes.
+        const AT_ONCE: u64 = 500;
+        /// How long changes of a node are refused after its lease has ended.
+        const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
+        let node = node.to_string();
+        let build = move |operations: &Operations, server: &ServerInfo| {
+            let keys = operations.keys.partition(partition.get());
+            let names = [keys.owned(node.as_bytes()), keys.sequence(), keys.ended()];
+            let [metadata, maps, _] = keys.begins();
+            let mut arguments = operations.first_arguments(partition, server);
+            arguments.extend([node.into(), text(AT_ONCE), metadata, maps, millis(REMEMBERED)]);
+            operations.scripts.sweep.command(names, arguments)
+        };
+        self.call(partition, build, |reply| reply::number(&reply))
+    }
+
+    pub(super) fn renew_lease(
+        self: &Arc<Self>,
+        node: &NodeId,
+        duration: Duration,
+        is_new: bool,
+    ) -> Completion<()> {
+        let (name, node) = (node.name().to_owned(), node.to_string());
+        let build = move |operations: &Operations, _: &ServerInfo| {
+            let is_new = if is_new { "1" } else { "0" };
+            let arguments = [node.into(), name.into(), millis(duration), Bytes::from(is_new)];
+            operations.scripts.renew.command(operations.lease_keys(), arguments)
+        };
+        self.call(Partition::new(0), build, |reply| match reply {
+            RespValue::Integer(1) => Ok(()),
+            _ => Err(BrokerError::LeaseEnded),
+        })
+    }
+
+    /// Ends lost leases and those of `nodes`. Completes with the nodes whose entries are to be
+    /// removed.
+    pub(super) fn lost_leases(self: &Arc<Self>, nodes: Vec<NodeId>) -> Completion<Vec<NodeId>> {
+        let build = move |operations: &Operations, _: &ServerInfo| {
+            let nodes = nodes.iter().map(NodeId::to_string);
+            operations.scripts.lost.command(operations.lease_keys(), nodes)
+        };
+        self.call(Partition::new(0), build, reply::nodes)
+    }
+
+    /// Notes that the entries of a node were removed.
+    pub(super) fn forget_lease(self: &Arc<Self>, node: &NodeId) -> Completion<()> {
+        let node = node.to_string();
+        let build = move |operations: &Operations, _: &ServerInfo| {
+            let [_, _, ended] = operations.lease_keys();
+            RedisCommand::new("SREM").arg(ended).arg(node)
+        };
+        self.call(Partition::new(0), build, |_| Ok(()))
+    }
+
+    fn lease_keys(&self) -> [Bytes; 3] {
+        ["leases", "incarnations", "ended"].map(|name| self.keys.shared(name))
+    }
+}

@@ -1,0 +1,195 @@
+//! `PublishLane`: the order of the messages to one partition, also when they are sent again.
+//!
+//! A message with an id whose reply was lost is sent again, because the script stores it once.
+//! Messages behind it that are not sent yet must not overtake it. So a failure begins another
+//! attempt: commands of an earlier attempt do nothing when the client sends them, and when none is
+//! in flight any more, all messages are sent again in their order. A message is not sent again if a
+//! later one was stored.
+
+use super::operations::Operations;
+use crate::{
+    broker::store::{BrokerError, Partition, Publication, Published},
+    codec::RespValue,
+    error::{Error, Result},
+    machine,
+    redis::{RedisCommand, RedisError},
+    sync::Completer,
+};
+use std::{
+    collections::VecDeque,
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+/// A message without a result.
+pub(super) struct Pending {
+    publication: Arc<Publication>,
+    completer: Completer<Published>,
+    deadline: Instant,
+    /// The place in the order of the lane.
+    number: u64,
+    /// Whether an earlier attempt may have stored the message.
+    is_uncertain: bool,
+}
+
+#[derive(Default)]
+pub(super) struct PublishLane(Mutex<LaneState>);
+
+#[derive(Default)]
+struct LaneState {
+    attempt: u64,
+    next_number: u64,
+    in_flight: usize,
+    /// Whether messages wait until none of the last attempt is in flight.
+    is_recovering: bool,
+    is_sending: bool,
+    /// Messages that are to be sent again.
+    failed: Vec<Pending>,
+    waiting: VecDeque<Pending>,
+    /// The number behind the last message that was stored.
+    stored: u64,
+}
+
+impl PublishLane {
+    fn lock(&self) -> MutexGuard<'_, LaneState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pending {
+    pub(super) fn new(publication: Publication, completer: Completer<Published>, deadline: Instant) -> Self {
+        let publication = Arc::new(publication);
+        Pending { publication, completer, deadline, number: 0, is_uncertain: false }
+    }
+
+    pub(super) fn fail(self, error: BrokerError) {
+        // What an earlier attempt may have done counts more than why the last one failed.
+        let error = if self.is_uncertain && !error.may_be_stored() {
+            BrokerError::Uncertain(error.to_string().into())
+        } else {
+            error
+        };
+        self.completer.complete(Err(error.into()));
+    }
+
+    fn may_be_sent_again(&self, error: &Error) -> bool {
+        self.publication.id.is_some()
+            && RedisError::of(error).is_some_and(RedisError::may_be_executed)
+            && self.deadline > machine::now()
+    }
+}
+
+impl Operations {
+    /// Sends a message, or lets it wait behind those that are sent again.
+    pub(super) fn submit(self: &Arc<Self>, partition: Partition, mut pending: Pending) {
+        let mut lane = self.lane(partition).lock();
+        pending.number = lane.next_number;
+        lane.next_number += 1;
+        if lane.is_recovering {
+            lane.waiting.push_back(pending);
+            return;
+        }
+        lane.in_flight += 1;
+        let attempt = lane.attempt;
+        drop(lane);
+        self.send(partition, pending, attempt);
+    }
+
+    fn send(self: &Arc<Self>, partition: Partition, pending: Pending, attempt: u64) {
+        let (operations, publication) = (self.clone(), pending.publication.clone());
+        let weight = publication.payload.len();
+        let command = RedisCommand::built_with(move |server| {
+            if operations.lane(partition).lock().attempt != attempt {
+                return RedisCommand::from(["PING"]);
+            }
+            operations.publish_command(partition, &publication, server)
+        });
+        let left = pending.deadline.saturating_duration_since(machine::now());
+        let command = command.weight(weight).affinity(partition.get().into()).timeout(left);
+        let operations = self.clone();
+        let reply = self.server(partition).client.call(command);
+        reply.on_complete(move |reply| operations.finish(partition, pending, attempt, reply));
+    }
+
+    fn finish(
+        self: &Arc<Self>,
+        partition: Partition,
+        mut pending: Pending,
+        attempt: u64,
+        reply: Result<RespValue>,
+    ) {
+        let mut lane = self.lane(partition).lock();
+        lane.in_flight -= 1;
+        let done = match reply {
+            Ok(reply @ RespValue::Array(_)) => {
+                lane.stored = lane.stored.max(pending.number + 1);
+                Some((pending, Ok(reply)))
+            }
+            // A command of an earlier attempt.
+            Ok(_) => {
+                lane.failed.push(pending);
+                None
+            }
+            Err(error) if pending.may_be_sent_again(&error) => {
+                lane.is_recovering = true;
+                // The first failure of an attempt ends it.
+                lane.attempt = lane.attempt.max(attempt + 1);
+                pending.is_uncertain = true;
+                lane.failed.push(pending);
+                None
+            }
+            Err(error) => Some((pending, Err(error))),
+        };
+        let is_idle = lane.is_recovering && lane.in_flight == 0 && !lane.is_sending;
+        lane.is_sending |= is_idle;
+        drop(lane);
+        match done {
+            Some((pending, Ok(reply))) => match super::reply::published(reply) {
+                Ok(published) => pending.completer.complete(Ok(published)),
+                Err(error) => pending.fail(error),
+            },
+            Some((pending, Err(error))) => pending.fail(super::errors::broker_error(&error)),
+            None => {}
+        }
+        if is_idle {
+            self.send_again(partition);
+        }
+    }
+
+    /// Sends the messages of the lane again, in their order. The lane `is_sending`.
+    fn send_again(self: &Arc<Self>, partition: Partition) {
+        loop {
+            let mut lane = self.lane(partition).lock();
+            let mut again = mem::take(&mut lane.failed);
+            again.sort_by_key(|pending| pending.number);
+            let stored = lane.stored;
+            let (late, mut again): (Vec<_>, Vec<_>) =
+                again.into_iter().partition(|pending| pending.number < stored);
+            again.extend(mem::take(&mut lane.waiting));
+            lane.in_flight += again.len();
+            let attempt = lane.attempt;
+            if again.is_empty() {
+                lane.is_sending = false;
+                lane.is_recovering = false;
+            }
+            drop(lane);
+            let is_done = again.is_empty();
+            for pending in late {
+                pending.fail(BrokerError::Refused("a later message was stored first".into()));
+            }
+            for pending in again {
+                self.send(partition, pending, attempt);
+            }
+            if is_done {
+                return;
+            }
+            let mut lane = self.lane(partition).lock();
+            if lane.waiting.is_empty() && (lane.failed.is_empty() || lane.in_flight > 0) {
+                lane.is_sending = false;
+                lane.is_recovering = !lane.failed.is_empty();
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,29 @@
+-- Maps, behind topic.lua in the scripts that change them.
+--
+-- A field of the map has `epoch offset owner\nvalue`: the position of the update that has set it, and its node, which
+-- may be empty. The entries of a node are members `length of the topic:topic key` of a sorted set with scores of 0,
+-- which has them in the order of topics.
+
+-- Returns the owner of a stored entry.
+local function owner_of(entry)
+  return string.match(entry, '^%d+ %d+ ([^\n]*)\n')
+end
+
+local function owned_member(name, key)
+  return #name .. ':' .. name .. ' ' .. key
+end
+
+-- Stores the end of an update, and publishes it. The top is that of the update. `changes` has the content of the event.
+local function store_update(topic, name, sequence_key, now, changes)
+  local head = new_event('C', topic, name, sequence_key, ARGV[1], ARGV[2])
+  store_topic(topic, 'map', ARGV[1])
+  redis.call('HSET', topic.key, 'length', text(topic.length))
+  if topic.length > 0 then
+    -- Entries do not expire, and so the metadata does not.
+    redis.call('PERSIST', topic.key)
+  else
+    topic.expiry = 0
+    keep_topic(topic, tonumber(ARGV[3]), now)
+  end
+  redis.call('PUBLISH', ARGV[4], head .. table.concat(changes))
+end

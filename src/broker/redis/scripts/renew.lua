@@ -1,0 +1,30 @@
+-- Begins or renews the lease of a node.
+--
+-- KEYS  1 leases by the times at which they end, 2 the incarnation of each name, 3 ended leases whose entries are not
+--       removed yet
+-- ARGV  1 node, 2 name of the node, 3 ms, 4 whether the lease begins: 1 or 0
+-- Replies 1, or 0 if the lease has ended.
+local node, name = ARGV[1], ARGV[2]
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if redis.call('SISMEMBER', KEYS[3], node) == 1 then
+  return 0
+end
+local current = redis.call('HGET', KEYS[2], name)
+if ARGV[4] == '1' then
+  if current and current ~= node then
+    redis.call('ZREM', KEYS[1], current)
+    redis.call('SADD', KEYS[3], current)
+  end
+  redis.call('HSET', KEYS[2], name, node)
+else
+  local ends = redis.call('ZSCORE', KEYS[1], node)
+  if current ~= node or not ends or tonumber(ends) <= now then
+    -- The store may have lost the lease, and the node may own entries.
+    redis.call('ZREM', KEYS[1], node)
+    redis.call('SADD', KEYS[3], node)
+    return 0
+  end
+end
+redis.call('ZADD', KEYS[1], string.format('%.0f', now + ARGV[3]), node)
+return 1

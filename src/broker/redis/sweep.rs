@@ -1,0 +1,102 @@
+//! `Sweep`: removes the entries of nodes from the maps of all partitions.
+
+use super::operations::Operations;
+use crate::{
+    broker::store::{NodeId, Partition},
+    error::{Error, Result},
+    sync::{Completer, Completion, completion},
+};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A sweep that is under way. The last step completes it.
+struct Sweep {
+    operations: Arc<Operations>,
+    state: Mutex<SweepState>,
+}
+
+struct SweepState {
+    /// Nodes that are not swept yet.
+    left: Vec<NodeId>,
+    swept: Vec<NodeId>,
+    /// The partitions of the present node that are not swept yet.
+    partitions: usize,
+    error: Option<Error>,
+    completer: Option<Completer<Vec<NodeId>>>,
+}
+
+impl Operations {
+    /// Removes the entries of nodes, one node after the other. Completes with these nodes.
+    pub(super) fn sweep_all(self: &Arc<Self>, nodes: Vec<NodeId>) -> Completion<Vec<NodeId>> {
+        let (completer, done) = completion(None);
+        let state = SweepState {
+            left: nodes,
+            swept: Vec::new(),
+            partitions: 0,
+            error: None,
+            completer: Some(completer),
+        };
+        Arc::new(Sweep { operations: self.clone(), state: Mutex::new(state) }).next_node();
+        done
+    }
+}
+
+impl Sweep {
+    fn change<R>(&self, change: impl FnOnce(&mut SweepState) -> R) -> R {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn next_node(self: &Arc<Self>) {
+        let partitions = self.operations.start.partitions;
+        let (node, done) = self.change(|state| match state.left.pop() {
+            Some(node) => {
+                state.partitions = partitions.get().into();
+                (Some(node), None)
+            }
+            None => (None, state.completer.take().map(|completer| (completer, state.swept.clone()))),
+        });
+        if let Some((completer, swept)) = done {
+            completer.complete(Ok(swept));
+        }
+        if let Some(node) = node {
+            partitions.all().for_each(|partition| self.clone().sweep_partition(partition, node.clone()));
+        }
+    }
+
+    fn sweep_partition(self: Arc<Self>, partition: Partition, node: NodeId) {
+        let step = self.operations.sweep(partition, &node);
+        step.on_complete(move |result| match result {
+            Ok(left) if left > 0 => self.sweep_partition(partition, node),
+            result => self.finish_partition(node, result.map(drop)),
+        });
+    }
+
+    fn finish_partition(self: Arc<Self>, node: NodeId, result: Result<()>) {
+        let (is_last, error) = self.change(|state| {
+            state.partitions -= 1;
+            state.error = state.error.take().or(result.err());
+            let is_last = state.partitions == 0;
+            (is_last, if is_last { state.error.take() } else { None })
+        });
+        match error {
+            _ if !is_last => {}
+            Some(error) => self.fail(error),
+            None => {
+                let noted = self.operations.forget_lease(&node);
+                noted.on_complete(move |noted| match noted {
+                    Ok(()) => {
+                        self.change(|state| state.swept.push(node));
+                        self.next_node();
+                    }
+                    Err(error) => self.fail(error),
+                });
+            }
+        }
+    }
+
+    /// Ends with an error. The next sweep of any node goes on.
+    fn fail(&self, error: Error) {
+        if let Some(completer) = self.change(|state| state.completer.take()) {
+            completer.complete(Err(error));
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! renew.lua and lost.lua
+
+use super::calls::{Outcome, argument, integer, key, list, now_ms, number, run, string, text};
+use crate::{codec::RespValue, testing::redis::ScriptContext};
+use bytes::Bytes;
+
+pub(super) fn renew(script: &mut ScriptContext<'_>) -> Outcome {
+    let [leases, incarnations, lost] = [key(script, 0)?, key(script, 1)?, key(script, 2)?];
+    let [node, name, life] = [argument(script, 0)?, argument(script, 1)?, argument(script, 2)?];
+    let is_new = argument(script, 3)?[..] == *b"1";
+    let now = now_ms(script)?;
+    if integer(script, [b"SISMEMBER", &lost, &node])? == 1 {
+        return Ok(RespValue::Integer(0));
+    }
+    let current = string(script, [b"HGET", &incarnations, &name])?;
+    if is_new {
+        if let Some(current) = current.filter(|current| *current != node) {
+            run(script, [b"ZREM", &leases, &current])?;
+            run(script, [b"SADD", &lost, &current])?;
+        }
+        run(script, [b"HSET", &incarnations, &name, &node])?;
+    } else {
+        let ends = string(script, [b"ZSCORE", &leases, &node])?;
+        let ends = ends.map_or(Ok(0), |ends| number(&ends))?;
+        if current != Some(node.clone()) || ends <= now {
+            run(script, [b"ZREM", &leases, &node])?;
+            run(script, [b"SADD", &lost, &node])?;
+            return Ok(RespValue::Integer(0));
+        }
+    }
+    run(script, [b"ZADD", &leases, &text(now + number(&life)?), &node])?;
+    Ok(RespValue::Integer(1))
+}
+
+pub(super) fn lost(script: &mut ScriptContext<'_>) -> Outcome {
+    let now = now_ms(script)?;
+    let leases = key(script, 0)?;
+    let expired = list(script, [b"ZRANGEBYSCORE", &leases, b"-inf", &text(now)])?;
+    for node in expired.iter().filter_map(RespValue::as_bytes) {
+        finish(script, node)?;
+    }
+    for node in script.arguments().to_vec() {
+        finish(script, &node)?;
+    }
+    let lost = key(script, 2)?;
+    run(script, [b"SMEMBERS", &lost])
+}
+
+fn finish(script: &mut ScriptContext<'_>, node: &Bytes) -> Outcome<()> {
+    let [leases, incarnations, lost] = [key(script, 0)?, key(script, 1)?, key(script, 2)?];
+    run(script, [b"ZREM", &leases, node])?;
+    run(script, [b"SADD", &lost, node])?;
+    let name = node.split(|byte| *byte == b':').next().unwrap_or_default();
+    if string(script, [b"HGET", &incarnations, name])?.as_ref() == Some(node) {
+        run(script, [b"HDEL", &incarnations, name])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! map.lua: entries of maps, and their owners.
+
+use super::{
+    calls::{Outcome, run, text},
+    topic::{Common, Topic},
+};
+use crate::testing::redis::ScriptContext;
+
+/// Returns the owner of a stored entry.
+pub(super) fn owner_of(entry: &[u8]) -> &[u8] {
+    let head = entry.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    head.rsplit(|byte| *byte == b' ').next().unwrap_or_default()
+}
+
+pub(super) fn owned_member(name: &[u8], key: &[u8]) -> Vec<u8> {
+    [name.len().to_string().as_bytes(), b":", name, b" ", key].concat()
+}
+
+/// Returns the content of an event for a removal.
+pub(super) fn removal(key: &[u8]) -> Vec<u8> {
+    [format!("- {} 0 0\n", key.len()).as_bytes(), key].concat()
+}
+
+/// Stores the end of an update, and publishes it.
+pub(super) fn store_update(
+    script: &mut ScriptContext<'_>,
+    topic: &mut Topic,
+    common: &Common,
+    changes: &[u8],
+) -> Outcome<()> {
+    let mut event = common.new_event(script, 'C', topic)?;
+    topic.store(script, Some("map"), &common.run_id)?;
+    run(script, [b"HSET", &topic.key, b"length", &text(topic.length)])?;
+    if topic.length > 0 {
+        run(script, [b"PERSIST", &topic.key])?;
+    } else {
+        topic.expiry = 0;
+        topic.keep(script, common.keep, common.now)?;
+    }
+    event.extend_from_slice(changes);
+    common.publish(script, &event)
+}

@@ -1,0 +1,125 @@
+//! publish.lua
+
+use super::{
+    calls::{Outcome, argument, behind, bulk, entry, key, now_ms, number, run, string, text},
+    topic::{Common, Topic, other_kind},
+};
+use crate::{codec::RespValue, testing::redis::ScriptContext};
+use bytes::Bytes;
+
+/// What is kept of a stream.
+struct Limits {
+    messages: i64,
+    bytes: i64,
+    oldest: i64,
+}
+
+pub(super) fn publish(script: &mut ScriptContext<'_>) -> Outcome {
+    let now = now_ms(script)?;
+    let common = Common::of(script, now)?;
+    let (meta, stream, id_key) = (key(script, 0)?, key(script, 2)?, script.keys().get(3).cloned());
+    let (payload, age) = (argument(script, 7)?, argument(script, 10)?);
+    let max_age = number(&age)?;
+    let limits = Limits {
+        messages: number(&argument(script, 8)?)?,
+        bytes: number(&argument(script, 9)?)?,
+        oldest: now - max_age,
+    };
+    let mut topic = Topic::open(script, meta.clone())?;
+    if topic.is_other_kind("messages") {
+        return Err(other_kind());
+    }
+    let is_new = topic.epoch.is_none();
+    if is_new || topic.is_rewound(&common.seen)? {
+        topic.begin_epoch(&common.id);
+    }
+
+    if let Some(id_key) = &id_key
+        && let Some(stored) = string(script, [b"GET", id_key])?
+        && let Some((epoch, offset)) = String::from_utf8_lossy(&stored).split_once(':')
+        && topic.is_valid(epoch, number(offset.as_bytes())?)
+    {
+        common.finish_read(script, &topic, "messages")?;
+        let (epoch, offset) = (bulk(epoch.to_owned()), bulk(offset.to_owned()));
+        return Ok(RespValue::Array(vec![1.into(), epoch, offset]));
+    }
+
+    if topic.run.as_ref() != Some(&common.run_id) && !topic.has_begun {
+        topic.begin_epoch(&common.id);
+    }
+    topic.top += 1;
+    let mut event = common.new_event(script, 'M', &topic)?;
+    if is_new {
+        run(script, [b"UNLINK", &stream])?;
+        topic.low_time = now;
+    }
+    let sum = topic.sum + payload.len() as i64;
+    let first = first_kept(script, &stream, &mut topic, &limits, sum, now)?;
+    if limits.messages == 0 || payload.len() as i64 > limits.bytes {
+        run(script, [b"UNLINK", &stream])?;
+    } else {
+        add(script, &stream, &topic, first, &payload, now)?;
+        run(script, [b"PEXPIRE", &stream, &age])?;
+    }
+    let (sum, low_sum, low_time) = (text(sum), text(topic.low_sum), text(topic.low_time));
+    run(script, [b"HSET", &meta, b"sum", &sum, b"low_sum", &low_sum, b"low_time", &low_time])?;
+    topic.store(script, Some("messages"), &common.run_id)?;
+    topic.keep(script, common.keep.max(max_age), now)?;
+    let (epoch, offset) = (topic.epoch.clone().unwrap_or_default(), topic.top);
+    if let Some(id_key) = &id_key {
+        let (position, window) = (format!("{epoch}:{offset}"), argument(script, 11)?);
+        run(script, [b"SET", id_key, position.as_bytes(), b"PX", &window])?;
+    }
+    event.extend_from_slice(&payload);
+    common.publish(script, &event)?;
+    Ok(RespValue::Array(vec![0.into(), bulk(epoch), bulk(text(offset))]))
+}
+
+/// Returns the offset of the first message that stays.
+fn first_kept(
+    script: &mut ScriptContext<'_>,
+    stream: &Bytes,
+    topic: &mut Topic,
+    limits: &Limits,
+    sum: i64,
+    now: i64,
+) -> Outcome<i64> {
+    let mut first = (topic.top - limits.messages + 1).max(1);
+    if sum - topic.low_sum <= limits.bytes && topic.low_time >= limits.oldest {
+        return Ok(first);
+    }
+    loop {
+        let found = behind(script, stream, first, 8)?;
+        if found.is_empty() {
+            (topic.low_sum, topic.low_time) = (topic.sum, now);
+            return Ok(topic.top);
+        }
+        for found in &found {
+            let (at, fields) = entry(found)?;
+            (topic.low_sum, topic.low_time) = (number(&fields[1])?, number(&fields[2])?);
+            if sum - topic.low_sum <= limits.bytes && topic.low_time >= limits.oldest {
+                return Ok(at);
+            }
+            first = at + 1;
+        }
+    }
+}
+
+fn add(
+    script: &mut ScriptContext<'_>,
+    stream: &[u8],
+    topic: &Topic,
+    first: i64,
+    payload: &[u8],
+    now: i64,
+) -> Outcome<()> {
+    let (id, min) = (format!("{}-0", topic.top), format!("{first}-0"));
+    let (id, min) = (id.as_bytes(), min.as_bytes());
+    let (before, time) = (text(topic.sum), text(now));
+    let trimmed = [b"XADD", stream, b"MINID", b"=", min, id, b"p", payload, b"b", &before, b"t", &time];
+    if run(script, trimmed).is_err() {
+        run(script, [b"UNLINK", stream])?;
+        run(script, [b"XADD", stream, id, b"p", payload, b"b", &before, b"t", &time])?;
+    }
+    Ok(())
+}
