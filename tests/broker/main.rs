@@ -1,5 +1,5 @@
-//! Topics that span nodes: what every broker has to do, and nodes with members on a broker in
-//! memory, also with faults.
+//! Topics that span nodes: what every broker has to do, nodes with members on a broker in memory,
+//! also with faults, and the stores on Redis and SQLite.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -11,3 +11,4 @@ mod members;
 mod memory;
 mod nodes;
 mod settings;
+mod stores;

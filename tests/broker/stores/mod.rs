@@ -1,0 +1,13 @@
+//! The stores on Redis and SQLite.
+
+#[cfg(all(unix, feature = "broker-redis"))]
+mod checks;
+#[cfg(all(unix, feature = "broker-redis"))]
+mod cuts;
+mod node;
+#[cfg(all(unix, feature = "broker-redis"))]
+mod redis_process;
+#[cfg(all(unix, feature = "broker-redis"))]
+mod rewind;
+#[cfg(feature = "broker-sqlite")]
+mod sqlite;

@@ -1,0 +1,89 @@
+//! Topics in an SQLite file.
+
+use super::node::{Node, topic};
+use crate::support::{
+    process::{Process, play, plays},
+    wait::done,
+};
+use netwheel::{
+    Error,
+    broker::{Broker, BrokerError, Position, SqliteBroker},
+};
+use std::{io::Write, path::Path, time::Duration};
+
+fn open(path: &Path) -> Node<SqliteBroker> {
+    Node::start(SqliteBroker::open(path).unwrap())
+}
+
+#[test]
+fn topics_and_positions_survive_the_end_of_the_program() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rooms.db");
+    let node = open(&path);
+    let positions: Vec<Position> = (0..3).map(|n| node.publish(format!("{n}")).unwrap().position).collect();
+    done(node.broker.close()).unwrap();
+    let node = open(&path);
+    assert!(positions.iter().all(|position| node.recovers(*position)));
+    assert_eq!(node.publish("3").unwrap().position, Position::new(positions[0].epoch, 4));
+}
+
+/// The child prints each position after its publish has completed. All of them are in the file
+/// after a kill.
+#[test]
+fn a_message_is_in_the_file_when_publish_completes() {
+    const ROLE: &str = "a_message_is_in_the_file_when_publish_completes";
+    if plays(ROLE) {
+        let node = open(Path::new(&std::env::var("NETWHEEL_TEST_FILE").unwrap()));
+        for number in 0.. {
+            node.publish(format!("{number}")).unwrap();
+            println!("stored {number}");
+            std::io::stdout().flush().unwrap();
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rooms.db");
+    let mut command = play(ROLE);
+    command.insert(1, format!("NETWHEEL_TEST_FILE={}", path.display()));
+    for round in 1..=3_u64 {
+        let mut child = Process::start(&command);
+        child.stdout.wait_for(&format!("stored {}", 20 * round));
+        drop(child);
+        let node = open(&path);
+        assert!(node.top(None).top > 20 * round, "round {round}");
+        done(node.broker.close()).unwrap();
+    }
+}
+
+#[test]
+fn a_file_has_one_broker_and_one_kind() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rooms.db");
+    let node = open(&path);
+    assert!(matches!(SqliteBroker::open(&path), Err(BrokerError::InUse)));
+    drop(node);
+    let other = directory.path().join("other.db");
+    std::fs::write(&other, "this is not a database, and long enough to be taken for one").unwrap();
+    assert!(matches!(SqliteBroker::open(&other), Err(BrokerError::Unsuitable(_))));
+    let missing = directory.path().join("none/rooms.db");
+    assert!(matches!(SqliteBroker::open(missing), Err(BrokerError::Failed(_))));
+}
+
+#[test]
+fn wrong_settings_are_refused_at_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || SqliteBroker::open(directory.path().join("rooms.db")).unwrap();
+    type Set = fn(SqliteBroker) -> SqliteBroker;
+    let wrong: [Set; 3] = [
+        |broker| broker.max_pending(0),
+        |broker| broker.keep_idle(Duration::from_secs(59)),
+        |broker| broker.max_log_bytes(1),
+    ];
+    for set in wrong {
+        assert!(matches!(Node::try_start(set(open()), 64), Err(Error::Setting(_))));
+    }
+    let node = Node::start(open().max_pending(1));
+    let all: Vec<_> = (0..100).map(|_| node.broker.publish(node.publication("x"))).collect();
+    let refused = all.into_iter().filter_map(|one| done(one).err());
+    assert!(refused.into_iter().any(|error| matches!(BrokerError::of(&error), Some(BrokerError::Full(_)))));
+    let _ = topic();
+}
