@@ -1,6 +1,6 @@
 //! `Followed`: the subscriptions to the channels of partitions.
 
-use super::{operations::Operations, wire_event};
+use super::{script_calls::ScriptCalls, wire_event};
 use crate::{
     broker::store::{BrokerError, BrokerEvent, Partition},
     redis::{RedisSubscription, SubscriptionEvent},
@@ -14,7 +14,7 @@ use std::{
 pub(super) struct Followed(Mutex<BTreeMap<Partition, RedisSubscription>>);
 
 impl Followed {
-    pub(super) fn follow(&self, operations: &Arc<Operations>, partition: Partition, on: bool) {
+    pub(super) fn follow(&self, operations: &Arc<ScriptCalls>, partition: Partition, on: bool) {
         let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !on {
             let ended = followed.remove(&partition);

@@ -1,4 +1,4 @@
-//! `Gate`: lets operations pass once the server is known to be suitable.
+//! `CheckGate`: lets operations pass once the server is known to be suitable.
 //!
 //! Invariants: operations pass in the order of their calls. One check runs at a time. Without a
 //! verdict, operations wait for a check, and fail with its error.
@@ -12,24 +12,24 @@ use std::{
 /// The largest number of operations that wait for a check.
 const MAX_WAITING: usize = 16_384;
 
-type Waiting = Box<dyn FnOnce(Result<(), BrokerError>) + Send>;
+type WaitingCall = Box<dyn FnOnce(Result<(), BrokerError>) + Send>;
 
 #[derive(Default)]
-pub(super) struct Gate {
-    state: Mutex<GateState>,
+pub(super) struct CheckGate {
+    state: Mutex<CheckState>,
 }
 
 #[derive(Default)]
-struct GateState {
+struct CheckState {
     verdict: Option<Result<(), BrokerError>>,
     is_checking: bool,
     /// Whether operations that have waited pass, which new ones must not overtake.
     is_draining: bool,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingCall>,
 }
 
-impl Gate {
-    fn lock(&self) -> MutexGuard<'_, GateState> {
+impl CheckGate {
+    fn lock(&self) -> MutexGuard<'_, CheckState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn operations_wait_for_one_check_and_pass_in_order() {
-        let (gate, passed) = (Arc::new(Gate::default()), Passed::default());
+        let (gate, passed) = (Arc::new(CheckGate::default()), Passed::default());
         assert!(gate.pass(passed.operation(1)), "the first one begins the check");
         let (inner, of_inner) = (gate.clone(), passed.operation(4));
         let nested = passed.operation(2);
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn an_unreachable_server_is_checked_again_with_the_next_operation() {
-        let (gate, passed) = (Gate::default(), Passed::default());
+        let (gate, passed) = (CheckGate::default(), Passed::default());
         for number in 0..3 {
             assert!(gate.pass(passed.operation(number)));
             gate.finish(Err(BrokerError::Unreachable("".into())));
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_number_of_waiting_operations_is_limited() {
-        let (gate, passed) = (Gate::default(), Passed::default());
+        let (gate, passed) = (CheckGate::default(), Passed::default());
         for number in 0..MAX_WAITING as u32 {
             let _ = gate.pass(passed.operation(number));
         }

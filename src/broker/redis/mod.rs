@@ -7,9 +7,8 @@ mod errors;
 mod followed;
 mod gate;
 mod keys;
-mod operations;
-mod publish_lane;
 mod reply;
+mod script_calls;
 #[cfg_attr(not(feature = "simulation"), allow(unreachable_pub))]
 pub(crate) mod scripts;
 mod server;
@@ -27,8 +26,8 @@ use crate::{
 };
 use followed::Followed;
 use keys::Keys;
-use operations::{Operations, Times};
-use server::{Demands, StoreServer};
+use script_calls::{BrokerTimes, ScriptCalls};
+use server::{ServerDemands, StoreServer};
 use std::{
     fmt,
     sync::{
@@ -78,7 +77,7 @@ const MAX_SERVERS: usize = 16;
 ///
 /// # Server
 ///
-/// The first connection, and each one to another process, is checked. Operations wait for the
+/// The first connection, and each one to another process, is checked. ScriptCalls wait for the
 /// first check.
 ///
 /// | demand | else |
@@ -99,9 +98,9 @@ const MAX_SERVERS: usize = 16;
 pub struct RedisBroker {
     clients: Vec<RedisClient>,
     prefix: String,
-    times: Times,
+    times: BrokerTimes,
     allows_eviction: bool,
-    operations: OnceLock<Arc<Operations>>,
+    operations: OnceLock<Arc<ScriptCalls>>,
     followed: Followed,
     is_closed: AtomicBool,
 }
@@ -112,7 +111,7 @@ impl RedisBroker {
         RedisBroker {
             clients: vec![client],
             prefix: "netwheel".to_owned(),
-            times: Times { operation_timeout: OPERATION_TIMEOUT, keep_idle: KEEP_IDLE },
+            times: BrokerTimes { operation_timeout: OPERATION_TIMEOUT, keep_idle: KEEP_IDLE },
             allows_eviction: false,
             operations: OnceLock::new(),
             followed: Followed::default(),
@@ -195,14 +194,14 @@ impl RedisBroker {
     }
 
     /// Returns the operations, or why there are none.
-    fn operations(&self) -> Result<&Arc<Operations>, BrokerError> {
+    fn operations(&self) -> Result<&Arc<ScriptCalls>, BrokerError> {
         if self.is_closed.load(Ordering::Acquire) {
             return Err(BrokerError::Closed);
         }
         self.operations.get().ok_or_else(|| BrokerError::Unreachable("it was not started".into()))
     }
 
-    fn call<T>(&self, call: impl FnOnce(&Arc<Operations>) -> Completion<T>) -> Completion<T> {
+    fn call<T>(&self, call: impl FnOnce(&Arc<ScriptCalls>) -> Completion<T>) -> Completion<T> {
         match self.operations() {
             Ok(operations) => call(operations),
             Err(error) => Completion::ready(Err(error.into())),
@@ -218,7 +217,7 @@ impl Broker for RedisBroker {
         }
         let keys = Keys::new(&self.prefix);
         let servers = self.clients.iter().enumerate().map(|(place, client)| {
-            let demands = Demands {
+            let demands = ServerDemands {
                 partitions: start.partitions.get(),
                 servers: self.clients.len(),
                 place,
@@ -228,7 +227,7 @@ impl Broker for RedisBroker {
             Arc::new(StoreServer::new(client.clone(), demands, keys.clone(), timeout))
         });
         let servers: Vec<_> = servers.collect();
-        let operations = Arc::new(Operations::new(start, servers.clone(), keys, self.times));
+        let operations = Arc::new(ScriptCalls::new(start, servers.clone(), keys, self.times));
         self.operations.set(operations).map_err(|_| BrokerError::InUse)?;
         servers.iter().for_each(StoreServer::check);
         Ok(())

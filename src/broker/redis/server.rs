@@ -1,6 +1,6 @@
 //! `StoreServer`: one of the servers, and whether it is suitable.
 
-use super::{errors::broker_error, gate::Gate, keys::Keys, reply};
+use super::{errors::broker_error, gate::CheckGate, keys::Keys, reply};
 use crate::{
     broker::store::BrokerError,
     redis::{RedisClient, RedisCommand, ServerInfo},
@@ -18,7 +18,7 @@ const OLDEST_REDIS: (u64, u64) = (7, 0);
 
 /// What a server of a store must be.
 #[derive(Debug, Clone)]
-pub(super) struct Demands {
+pub(super) struct ServerDemands {
     pub(super) partitions: u16,
     pub(super) servers: usize,
     /// The place of the server in the list, from 0.
@@ -28,8 +28,8 @@ pub(super) struct Demands {
 
 pub(super) struct StoreServer {
     pub(super) client: RedisClient,
-    pub(super) gate: Gate,
-    demands: Demands,
+    pub(super) gate: CheckGate,
+    demands: ServerDemands,
     keys: Keys,
     timeout: Duration,
     /// The process that was checked last.
@@ -37,8 +37,8 @@ pub(super) struct StoreServer {
 }
 
 impl StoreServer {
-    pub(super) fn new(client: RedisClient, demands: Demands, keys: Keys, timeout: Duration) -> Self {
-        StoreServer { client, gate: Gate::default(), demands, keys, timeout, checked: Mutex::default() }
+    pub(super) fn new(client: RedisClient, demands: ServerDemands, keys: Keys, timeout: Duration) -> Self {
+        StoreServer { client, gate: CheckGate::default(), demands, keys, timeout, checked: Mutex::default() }
     }
 
     /// Begins a check, unless one is running.
@@ -106,7 +106,7 @@ impl StoreServer {
     fn compare(&self, mut replies: Vec<crate::codec::RespValue>) -> Result<(), BrokerError> {
         let fields = reply::array(replies.pop().unwrap_or(crate::codec::RespValue::Null))?;
         let numbers = fields.iter().map(reply::number).collect::<Result<Vec<_>, _>>()?;
-        let Demands { partitions, servers, place, .. } = self.demands;
+        let ServerDemands { partitions, servers, place, .. } = self.demands;
         match numbers[..] {
             [version, ..] if version > VERSION => {
                 Err(BrokerError::Version { found: version, known: VERSION })
@@ -131,7 +131,7 @@ impl StoreServer {
 }
 
 /// Returns whether the server keeps what it has acknowledged, as far as its settings tell.
-fn suitable(server: &ServerInfo, demands: &Demands) -> Result<(), BrokerError> {
+fn suitable(server: &ServerInfo, demands: &ServerDemands) -> Result<(), BrokerError> {
     let unsuitable = |why: String| Err(BrokerError::Unsuitable(why.into()));
     let version = server.version().unwrap_or("unknown");
     let mut numbers = version.split('.').map(|part| part.parse().unwrap_or(0));

@@ -1,6 +1,6 @@
-//! `Sweep`: removes the entries of nodes from the maps of all partitions.
+//! `LeaseSweep`: removes the entries of nodes from the maps of all partitions.
 
-use super::operations::Operations;
+use super::script_calls::ScriptCalls;
 use crate::{
     broker::store::{NodeId, Partition},
     error::{Error, Result},
@@ -9,12 +9,12 @@ use crate::{
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A sweep that is under way. The last step completes it.
-struct Sweep {
-    operations: Arc<Operations>,
-    state: Mutex<SweepState>,
+struct LeaseSweep {
+    operations: Arc<ScriptCalls>,
+    state: Mutex<LeaseSweepState>,
 }
 
-struct SweepState {
+struct LeaseSweepState {
     /// Nodes that are not swept yet.
     left: Vec<NodeId>,
     swept: Vec<NodeId>,
@@ -24,24 +24,24 @@ struct SweepState {
     completer: Option<Completer<Vec<NodeId>>>,
 }
 
-impl Operations {
+impl ScriptCalls {
     /// Removes the entries of nodes, one node after the other. Completes with these nodes.
     pub(super) fn sweep_all(self: &Arc<Self>, nodes: Vec<NodeId>) -> Completion<Vec<NodeId>> {
         let (completer, done) = completion(None);
-        let state = SweepState {
+        let state = LeaseSweepState {
             left: nodes,
             swept: Vec::new(),
             partitions: 0,
             error: None,
             completer: Some(completer),
         };
-        Arc::new(Sweep { operations: self.clone(), state: Mutex::new(state) }).next_node();
+        Arc::new(LeaseSweep { operations: self.clone(), state: Mutex::new(state) }).next_node();
         done
     }
 }
 
-impl Sweep {
-    fn change<R>(&self, change: impl FnOnce(&mut SweepState) -> R) -> R {
+impl LeaseSweep {
+    fn change<R>(&self, change: impl FnOnce(&mut LeaseSweepState) -> R) -> R {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -7,24 +7,24 @@ use crate::{
 
 /// Why an operation of a batch failed.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum StepError {
     /// This operation alone. It has written nothing.
     Operation(BrokerError),
     /// The transaction.
     File(FileError),
 }
 
-pub(super) type Step<T> = Result<T, Failure>;
+pub(super) type StepResult<T> = Result<T, StepError>;
 
-impl From<FileError> for Failure {
+impl From<FileError> for StepError {
     fn from(error: FileError) -> Self {
-        Failure::File(error)
+        StepError::File(error)
     }
 }
 
-impl From<BrokerError> for Failure {
+impl From<BrokerError> for StepError {
     fn from(error: BrokerError) -> Self {
-        Failure::Operation(error)
+        StepError::Operation(error)
     }
 }
 
@@ -45,11 +45,11 @@ impl From<FileError> for BrokerError {
 
 /// Converts the error of a statement.
 pub(super) trait Statement<T> {
-    fn done(self) -> Step<T>;
+    fn done(self) -> StepResult<T>;
 }
 
 impl<T> Statement<T> for rusqlite::Result<T> {
-    fn done(self) -> Step<T> {
+    fn done(self) -> StepResult<T> {
         Ok(self.or_file_error()?)
     }
 }

@@ -1,16 +1,16 @@
-//! `Leases`: the nodes of this process that are alive.
+//! `NodeLeases`: the nodes of this process that are alive.
 //!
-//! Leases are kept in memory: all nodes of the file are in this process, and none of them survives
+//! NodeLeases are kept in memory: all nodes of the file are in this process, and none of them survives
 //! it. An owner of entries without a lease is one of an earlier process, or its lease has ended.
 
 use crate::broker::store::{BrokerError, NodeId, NodeLease};
 use std::collections::BTreeMap;
 
-/// Leases by the names of their nodes, with the times at which they end.
+/// NodeLeases by the names of their nodes, with the times at which they end.
 #[derive(Debug, Default)]
-pub(super) struct Leases(BTreeMap<String, (NodeId, i64)>);
+pub(super) struct NodeLeases(BTreeMap<String, (NodeId, i64)>);
 
-impl Leases {
+impl NodeLeases {
     /// Begins or renews a lease. Times are in milliseconds.
     pub(super) fn renew(&mut self, lease: &NodeLease, now: i64) -> Result<(), BrokerError> {
         let ends = now.saturating_add(super::tables::millis(lease.duration));

@@ -1,9 +1,9 @@
 //! Operations on maps.
 
 use super::{
-    errors::{Statement, Step},
-    leases::Leases,
-    tables::Tables,
+    errors::{Statement, StepResult},
+    leases::NodeLeases,
+    tables::BrokerTables,
     topic_row::{TopicKind, TopicRow},
 };
 use crate::broker::store::{
@@ -12,8 +12,8 @@ use crate::broker::store::{
 };
 use rusqlite::{OptionalExtension, Row, params};
 
-impl Tables<'_> {
-    pub(super) fn change(&mut self, update: &MapUpdate, leases: &Leases) -> Step<Changed> {
+impl BrokerTables<'_> {
+    pub(super) fn change(&mut self, update: &MapUpdate, leases: &NodeLeases) -> StepResult<Changed> {
         if update.owner.as_ref().is_some_and(|owner| !leases.is_alive(owner, self.now)) {
             return Err(BrokerError::LeaseEnded.into());
         }
@@ -51,14 +51,18 @@ impl Tables<'_> {
     }
 
     /// Stores an update that has changed entries.
-    pub(super) fn finish_update(&mut self, topic: &mut TopicRow, changes: Vec<EntryChange>) -> Step<()> {
+    pub(super) fn finish_update(
+        &mut self,
+        topic: &mut TopicRow,
+        changes: Vec<EntryChange>,
+    ) -> StepResult<()> {
         topic.top += 1;
         topic.store(self.connection, self.now)?;
         self.entries_event(topic, changes);
         Ok(())
     }
 
-    fn entry_position(&self, topic: &TopicRow, key: &[u8]) -> Step<Option<Position>> {
+    fn entry_position(&self, topic: &TopicRow, key: &[u8]) -> StepResult<Option<Position>> {
         let sql = "SELECT epoch, offset FROM entries WHERE topic = ?1 AND key = ?2";
         let mut statement = self.connection.prepare_cached(sql).done()?;
         statement.query_row(params![topic.id, key], |row| position(row, 0)).optional().done()
@@ -71,7 +75,7 @@ impl Tables<'_> {
         is_stored: bool,
         owner: Option<&NodeId>,
         position: Position,
-    ) -> Step<()> {
+    ) -> StepResult<()> {
         let Some(value) = &change.value else {
             let sql = "DELETE FROM entries WHERE topic = ?1 AND key = ?2";
             self.connection.prepare_cached(sql).done()?.execute(params![topic.id, &change.key[..]]).done()?;
@@ -90,7 +94,7 @@ impl Tables<'_> {
         Ok(())
     }
 
-    pub(super) fn snapshot(&mut self, name: &TopicName, seen: Option<Position>) -> Step<Snapshot> {
+    pub(super) fn snapshot(&mut self, name: &TopicName, seen: Option<Position>) -> StepResult<Snapshot> {
         let mut topic = self.open(name, Some(TopicKind::Map), seen)?;
         self.finish_read(&mut topic)?;
         let sql = "SELECT key, value, owner, epoch, offset FROM entries WHERE topic = ?1";
@@ -107,7 +111,7 @@ impl Tables<'_> {
     }
 
     /// Returns the nodes that own entries.
-    pub(super) fn owners(&self) -> Step<Vec<NodeId>> {
+    pub(super) fn owners(&self) -> StepResult<Vec<NodeId>> {
         let sql = "SELECT DISTINCT owner FROM entries WHERE owner IS NOT NULL";
         let mut statement = self.connection.prepare_cached(sql).done()?;
         let owners = statement.query_map([], |row| row.get::<_, String>(0)).done()?;
@@ -116,7 +120,7 @@ impl Tables<'_> {
     }
 
     /// Removes all entries of a node.
-    pub(super) fn remove_entries_of(&mut self, node: &NodeId) -> Step<()> {
+    pub(super) fn remove_entries_of(&mut self, node: &NodeId) -> StepResult<()> {
         let owner = node.to_string();
         let sql =
             "SELECT DISTINCT name FROM topics JOIN entries ON topics.id = entries.topic WHERE owner = ?1";

@@ -20,17 +20,17 @@ use crate::{
     machine,
     sync::{Completer, Completion, Permits, Sender, channel, completion, loop_id},
 };
-use errors::Step;
-use leases::Leases;
-use operation::{FnOperation, Permit, Request};
+use errors::StepResult;
+use leases::NodeLeases;
+use operation::{FnOperation, OperationPermit, WriterRequest};
 use std::{
     fmt,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tables::Tables;
-use writer::{BrokerFile, Writer};
+use tables::BrokerTables;
+use writer::{BrokerFile, BrokerWriter};
 
 /// The largest number of operations that wait, unless set otherwise.
 const MAX_PENDING: usize = 16_384;
@@ -45,7 +45,7 @@ const KEEP_IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// open: a second one fails with [`BrokerError::InUse`]. All operations run on one thread, in the
 /// order of the calls.
 ///
-/// Leases of nodes are kept in memory, because no node of the file survives the process. After a
+/// NodeLeases of nodes are kept in memory, because no node of the file survives the process. After a
 /// restart, the next [`end_lost_leases`](Broker::end_lost_leases) removes the entries of earlier
 /// nodes.
 ///
@@ -68,22 +68,22 @@ const KEEP_IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// # }
 /// ```
 pub struct SqliteBroker {
-    state: Mutex<State>,
+    state: Mutex<BrokerState>,
     permits: Arc<Permits>,
     keep_idle: Duration,
     thread_id: u32,
 }
 
-enum State {
+enum BrokerState {
     Opened(Box<BrokerFile>),
-    Started(Requests),
+    Started(WriterHandle),
     Closed,
 }
 
 /// The way to the writer's thread, and the receiver of notifications.
 #[derive(Clone)]
-struct Requests {
-    sender: Arc<Sender<Request>>,
+struct WriterHandle {
+    sender: Arc<Sender<WriterRequest>>,
     start: BrokerStart,
     followed: Arc<Mutex<Vec<bool>>>,
 }
@@ -101,7 +101,7 @@ impl SqliteBroker {
         machine::refuse_in_simulation("SqliteBroker").map_err(BrokerError::failed)?;
         let file = BrokerFile::open(path.as_ref())?;
         Ok(SqliteBroker {
-            state: Mutex::new(State::Opened(Box::new(file))),
+            state: Mutex::new(BrokerState::Opened(Box::new(file))),
             permits: Arc::new(Permits::new(MAX_PENDING)),
             keep_idle: KEEP_IDLE,
             thread_id: loop_id::next(),
@@ -129,13 +129,13 @@ impl SqliteBroker {
     /// cannot be copied to the file, for example while another connection reads an old state.
     #[must_use]
     pub fn max_log_bytes(self, bytes: u64) -> Self {
-        if let State::Opened(file) = &mut *self.lock() {
+        if let BrokerState::Opened(file) = &mut *self.lock() {
             file.log.limit = bytes;
         }
         self
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BrokerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -158,32 +158,32 @@ impl SqliteBroker {
         Ok(())
     }
 
-    fn requests(&self) -> Result<Requests, BrokerError> {
+    fn requests(&self) -> Result<WriterHandle, BrokerError> {
         match &*self.lock() {
-            State::Started(requests) => Ok(requests.clone()),
-            State::Opened(_) => Err(BrokerError::Unreachable("it was not started".into())),
-            State::Closed => Err(BrokerError::Closed),
+            BrokerState::Started(requests) => Ok(requests.clone()),
+            BrokerState::Opened(_) => Err(BrokerError::Unreachable("it was not started".into())),
+            BrokerState::Closed => Err(BrokerError::Closed),
         }
     }
 
     /// Passes an operation to the writer's thread.
     fn call<T: Send + 'static>(
         &self,
-        work: impl FnMut(&mut Tables<'_>, &mut Leases) -> Step<T> + Send + 'static,
+        work: impl FnMut(&mut BrokerTables<'_>, &mut NodeLeases) -> StepResult<T> + Send + 'static,
     ) -> Completion<T> {
         let requests = match self.requests() {
             Ok(requests) => requests,
             Err(error) => return Completion::ready(Err(error.into())),
         };
-        let Some(permit) = Permit::take(&self.permits) else {
+        let Some(permit) = OperationPermit::take(&self.permits) else {
             let limit = self.permits.limit();
             let error = BrokerError::Full(format!("{limit} operations wait").into());
             return Completion::ready(Err(error.into()));
         };
         let (completer, done) = completion(Some(self.thread_id));
         let operation = FnOperation { work, result: None, completer, permit };
-        if let Err(Request::Operation(mut refused)) =
-            requests.sender.send(Request::Operation(Box::new(operation)))
+        if let Err(WriterRequest::Operation(mut refused)) =
+            requests.sender.send(WriterRequest::Operation(Box::new(operation)))
         {
             refused.fail(&BrokerError::Closed);
             refused.complete();
@@ -195,25 +195,28 @@ impl SqliteBroker {
 impl Broker for SqliteBroker {
     fn start(&self, start: BrokerStart) -> Result<()> {
         let mut state = self.lock();
-        let file = match std::mem::replace(&mut *state, State::Closed) {
-            State::Opened(file) => file,
+        let file = match std::mem::replace(&mut *state, BrokerState::Closed) {
+            BrokerState::Opened(file) => file,
             other => {
-                let error =
-                    if matches!(other, State::Closed) { BrokerError::Closed } else { BrokerError::InUse };
+                let error = if matches!(other, BrokerState::Closed) {
+                    BrokerError::Closed
+                } else {
+                    BrokerError::InUse
+                };
                 *state = other;
                 return Err(error.into());
             }
         };
         if let Err(error) = self.check(&file) {
-            *state = State::Opened(file);
+            *state = BrokerState::Opened(file);
             return Err(error);
         }
         let (sender, requests) = channel();
-        let writer = Writer::new(*file, requests, start.clone(), self.keep_idle, self.thread_id);
+        let writer = BrokerWriter::new(*file, requests, start.clone(), self.keep_idle, self.thread_id);
         machine::spawn("netwheel-broker".to_owned(), move || writer.run())
             .map_err(|error| Error::io("starting the thread of a broker", error))?;
         let followed = Arc::new(Mutex::new(vec![false; start.partitions.get().into()]));
-        *state = State::Started(Requests { sender: Arc::new(sender), start, followed });
+        *state = BrokerState::Started(WriterHandle { sender: Arc::new(sender), start, followed });
         Ok(())
     }
 
@@ -223,7 +226,7 @@ impl Broker for SqliteBroker {
         let Some(is_followed) = followed.get_mut(usize::from(partition.get())) else { return };
         // Under the lock, so that requests are sent in the order of the calls.
         if std::mem::replace(is_followed, on) != on {
-            let _ = requests.sender.send(Request::Follow(partition, on));
+            let _ = requests.sender.send(WriterRequest::Follow(partition, on));
         }
     }
 
@@ -296,12 +299,12 @@ impl Broker for SqliteBroker {
     }
 
     fn close(&self) -> Completion<()> {
-        let requests = match std::mem::replace(&mut *self.lock(), State::Closed) {
-            State::Started(requests) => requests,
-            State::Opened(_) | State::Closed => return Completion::ready(Ok(())),
+        let requests = match std::mem::replace(&mut *self.lock(), BrokerState::Closed) {
+            BrokerState::Started(requests) => requests,
+            BrokerState::Opened(_) | BrokerState::Closed => return Completion::ready(Ok(())),
         };
         let (completer, done): (Completer<()>, _) = completion(Some(self.thread_id));
-        if let Err(Request::Close(completer)) = requests.sender.send(Request::Close(completer)) {
+        if let Err(WriterRequest::Close(completer)) = requests.sender.send(WriterRequest::Close(completer)) {
             completer.complete(Ok(()));
         }
         done

@@ -1,6 +1,6 @@
-//! `Operation`: a request to the writer's thread, with its completion.
+//! `FileOperation`: a request to the writer's thread, with its completion.
 
-use super::{errors::Step, tables::Tables};
+use super::{errors::StepResult, tables::BrokerTables};
 use crate::{
     broker::store::{BrokerError, Partition},
     error::Result,
@@ -9,17 +9,21 @@ use crate::{
 use std::sync::Arc;
 
 /// A request to the writer's thread.
-pub(super) enum Request {
-    Operation(Box<dyn Operation>),
+pub(super) enum WriterRequest {
+    Operation(Box<dyn FileOperation>),
     Follow(Partition, bool),
     Close(Completer<()>),
 }
 
 /// An operation of a transaction.
-pub(super) trait Operation: Send {
+pub(super) trait FileOperation: Send {
     /// Does the work within a transaction. May be called again after the transaction was rolled
     /// back.
-    fn run(&mut self, tables: &mut Tables<'_>, leases: &mut super::leases::Leases) -> Step<()>;
+    fn run(
+        &mut self,
+        tables: &mut BrokerTables<'_>,
+        leases: &mut super::leases::NodeLeases,
+    ) -> StepResult<()>;
 
     /// Fails the operation, unless it has failed alone before.
     fn fail(&mut self, error: &BrokerError);
@@ -29,15 +33,15 @@ pub(super) trait Operation: Send {
 }
 
 /// A permit that is given back when it is dropped.
-pub(super) struct Permit(Arc<Permits>);
+pub(super) struct OperationPermit(Arc<Permits>);
 
-impl Permit {
+impl OperationPermit {
     pub(super) fn take(permits: &Arc<Permits>) -> Option<Self> {
-        permits.take().then(|| Permit(permits.clone()))
+        permits.take().then(|| OperationPermit(permits.clone()))
     }
 }
 
-impl Drop for Permit {
+impl Drop for OperationPermit {
     fn drop(&mut self) {
         self.0.give_back();
     }
@@ -48,15 +52,19 @@ pub(super) struct FnOperation<T, F> {
     pub(super) work: F,
     pub(super) result: Option<Result<T>>,
     pub(super) completer: Completer<T>,
-    pub(super) permit: Permit,
+    pub(super) permit: OperationPermit,
 }
 
-impl<T, F> Operation for FnOperation<T, F>
+impl<T, F> FileOperation for FnOperation<T, F>
 where
     T: Send + 'static,
-    F: FnMut(&mut Tables<'_>, &mut super::leases::Leases) -> Step<T> + Send,
+    F: FnMut(&mut BrokerTables<'_>, &mut super::leases::NodeLeases) -> StepResult<T> + Send,
 {
-    fn run(&mut self, tables: &mut Tables<'_>, leases: &mut super::leases::Leases) -> Step<()> {
+    fn run(
+        &mut self,
+        tables: &mut BrokerTables<'_>,
+        leases: &mut super::leases::NodeLeases,
+    ) -> StepResult<()> {
         self.result = Some(Ok((self.work)(tables, leases)?));
         Ok(())
     }

@@ -1,10 +1,10 @@
-//! `Tables`: the operations on a file, within one transaction.
+//! `BrokerTables`: the operations on a file, within one transaction.
 //!
 //! Invariants: an operation that fails alone has written nothing. Events are kept until the
 //! transaction was committed.
 
 use super::{
-    errors::{Statement, Step},
+    errors::{Statement, StepResult},
     topic_row::{TopicKind, TopicRow},
 };
 use crate::{
@@ -25,7 +25,7 @@ pub(super) struct Sequences {
     pub(super) numbers: Vec<u64>,
 }
 
-pub(super) struct Tables<'a> {
+pub(super) struct BrokerTables<'a> {
     pub(super) connection: &'a Connection,
     pub(super) partitions: Partitions,
     /// Milliseconds since 1970.
@@ -35,13 +35,13 @@ pub(super) struct Tables<'a> {
     pub(super) events: Vec<BrokerEvent>,
 }
 
-impl Tables<'_> {
+impl BrokerTables<'_> {
     pub(super) fn open(
         &self,
         name: &TopicName,
         kind: Option<TopicKind>,
         seen: Option<Position>,
-    ) -> Step<TopicRow> {
+    ) -> StepResult<TopicRow> {
         TopicRow::open(self.connection, name, kind, seen, || Epoch::id_from(self.random.next()))
     }
 
@@ -55,7 +55,7 @@ impl Tables<'_> {
     }
 
     /// Ends an operation that has changed nothing itself.
-    pub(super) fn finish_read(&mut self, topic: &mut TopicRow) -> Step<()> {
+    pub(super) fn finish_read(&mut self, topic: &mut TopicRow) -> StepResult<()> {
         topic.store_changed(self.connection, self.now)?;
         if topic.has_begun {
             let position = topic.epochs.at(topic.top);
@@ -64,7 +64,7 @@ impl Tables<'_> {
         Ok(())
     }
 
-    pub(super) fn publish(&mut self, publication: &Publication) -> Step<Published> {
+    pub(super) fn publish(&mut self, publication: &Publication) -> StepResult<Published> {
         let Publication { topic: name, payload, seen, id, window, limits, .. } = publication;
         let mut topic = self.open(name, Some(TopicKind::Messages), *seen)?;
         if let Some(id) = id
@@ -105,7 +105,7 @@ impl Tables<'_> {
     }
 
     /// Returns the position of the message with an id, if it counts.
-    fn stored_id(&self, topic: &TopicRow, id: &[u8]) -> Step<Option<Position>> {
+    fn stored_id(&self, topic: &TopicRow, id: &[u8]) -> StepResult<Option<Position>> {
         let sql = "SELECT epoch, offset FROM message_ids WHERE topic = ?1 AND id = ?2 AND ends > ?3";
         let mut statement = self.connection.prepare_cached(sql).done()?;
         let found = statement.query_row(params![topic.id, id, self.now], |row| {
@@ -115,7 +115,7 @@ impl Tables<'_> {
         Ok(found.optional().done()?.filter(|position| topic.epochs.is_valid(*position, topic.top)))
     }
 
-    fn insert(&self, topic: &TopicRow, before: i64, payload: &[u8]) -> Step<()> {
+    fn insert(&self, topic: &TopicRow, before: i64, payload: &[u8]) -> StepResult<()> {
         let sql = "INSERT INTO messages (topic, offset, before, time, payload) VALUES (?1, ?2, ?3, ?4, ?5)";
         let values = params![topic.id, topic.top as i64, before, self.now, payload];
         self.connection.prepare_cached(sql).done()?.execute(values).done()?;
@@ -123,7 +123,7 @@ impl Tables<'_> {
     }
 
     /// Removes messages beyond the limits, but not the newest one.
-    fn trim(&self, topic: &mut TopicRow, messages: u64, bytes: u64, age: Duration) -> Step<()> {
+    fn trim(&self, topic: &mut TopicRow, messages: u64, bytes: u64, age: Duration) -> StepResult<()> {
         let first = (topic.top + 1).saturating_sub(messages).max(topic.oldest) as i64;
         // The sum of the bytes behind `low` is within the limit.
         let low = topic.sum.saturating_sub_unsigned(bytes);
@@ -143,7 +143,7 @@ impl Tables<'_> {
         Ok(())
     }
 
-    pub(super) fn read(&mut self, name: &TopicName, range: ReadRange) -> Step<History> {
+    pub(super) fn read(&mut self, name: &TopicName, range: ReadRange) -> StepResult<History> {
         let mut topic = self.open(name, Some(TopicKind::Messages), range.seen)?;
         topic.expire(self.connection, self.now)?;
         self.finish_read(&mut topic)?;
@@ -176,7 +176,7 @@ impl Tables<'_> {
         Ok(History::new(topic.epochs, topic.top, oldest, messages))
     }
 
-    pub(super) fn tops(&mut self, partition: Partition, topics: &[TopicSeen]) -> Step<PartitionTops> {
+    pub(super) fn tops(&mut self, partition: Partition, topics: &[TopicSeen]) -> StepResult<PartitionTops> {
         if partition.get() >= self.partitions.get() {
             return Err(BrokerError::Refused("the partition does not exist".into()).into());
         }

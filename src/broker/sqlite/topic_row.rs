@@ -1,6 +1,6 @@
 //! `TopicRow`: the metadata of a topic.
 
-use super::errors::{Statement, Step};
+use super::errors::{Statement, StepResult};
 use crate::broker::{
     epochs_text::{epochs_text, parse_epochs},
     store::{BrokerError, Epochs, Position, TopicName},
@@ -44,7 +44,7 @@ impl TopicRow {
         kind: Option<TopicKind>,
         seen: Option<Position>,
         new_id: impl FnOnce() -> u64,
-    ) -> Step<Self> {
+    ) -> StepResult<Self> {
         let Some(mut topic) = Self::find(connection, name)? else {
             return Ok(TopicRow {
                 id: 0,
@@ -75,7 +75,7 @@ impl TopicRow {
         Ok(topic)
     }
 
-    fn find(connection: &Connection, name: &TopicName) -> Step<Option<Self>> {
+    fn find(connection: &Connection, name: &TopicName) -> StepResult<Option<Self>> {
         let sql = "SELECT id, kind, epochs, top, oldest, sum, entries, expires FROM topics WHERE name = ?1";
         let mut statement = connection.prepare_cached(sql).done()?;
         let row = statement.query_row([name.as_str()], |row| {
@@ -107,7 +107,7 @@ impl TopicRow {
     }
 
     /// Stores the metadata.
-    pub(super) fn store(&mut self, connection: &Connection, now: i64) -> Step<()> {
+    pub(super) fn store(&mut self, connection: &Connection, now: i64) -> StepResult<()> {
         self.epochs.trim(self.oldest);
         let kind = self.kind.map(|kind| kind as i64);
         let [top, oldest, entries] = [self.top, self.oldest, self.entries].map(|number| number as i64);
@@ -131,12 +131,12 @@ impl TopicRow {
     }
 
     /// Stores the metadata if [`open`](TopicRow::open) has changed it.
-    pub(super) fn store_changed(&mut self, connection: &Connection, now: i64) -> Step<()> {
+    pub(super) fn store_changed(&mut self, connection: &Connection, now: i64) -> StepResult<()> {
         if self.is_changed { self.store(connection, now) } else { Ok(()) }
     }
 
     /// Removes all messages if the newest one has reached its age.
-    pub(super) fn expire(&mut self, connection: &Connection, now: i64) -> Step<()> {
+    pub(super) fn expire(&mut self, connection: &Connection, now: i64) -> StepResult<()> {
         if self.expires.is_some_and(|expires| expires <= now) {
             self.clear(connection)?;
             self.is_changed = true;
@@ -145,7 +145,7 @@ impl TopicRow {
     }
 
     /// Removes all messages.
-    pub(super) fn clear(&mut self, connection: &Connection) -> Step<()> {
+    pub(super) fn clear(&mut self, connection: &Connection) -> StepResult<()> {
         let sql = "DELETE FROM messages WHERE topic = ?1";
         connection.prepare_cached(sql).done()?.execute([self.id]).done()?;
         self.oldest = self.top + 1;

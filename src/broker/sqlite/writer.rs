@@ -1,15 +1,15 @@
-//! `Writer`: the thread that owns the file.
+//! `BrokerWriter`: the thread that owns the file.
 //!
 //! Invariants: operations are done in the order of their calls. Those that wait share a transaction,
 //! so that one `fsync` is enough for them. After the commit, the events of an operation are
 //! delivered, and then it completes. After an error that is not transient nothing is written again.
 
 use super::{
-    errors::{Failure, Statement, Step},
-    leases::Leases,
-    operation::{Operation, Request},
+    errors::{Statement, StepError, StepResult},
+    leases::NodeLeases,
+    operation::{FileOperation, WriterRequest},
     schema::FORMAT,
-    tables::{Sequences, Tables},
+    tables::{BrokerTables, Sequences},
     upkeep,
 };
 use crate::{
@@ -51,25 +51,25 @@ impl BrokerFile {
     }
 }
 
-pub(super) struct Writer {
+pub(super) struct BrokerWriter {
     file: BrokerFile,
-    requests: Receiver<Request>,
+    requests: Receiver<WriterRequest>,
     wait: AdaptiveWait,
     start: BrokerStart,
     random: Random,
     sequences: Sequences,
     followed: Vec<bool>,
-    leases: Leases,
+    leases: NodeLeases,
     keep_idle: Duration,
     next_upkeep: Instant,
     thread_id: u32,
     failed: Option<BrokerError>,
 }
 
-impl Writer {
+impl BrokerWriter {
     pub(super) fn new(
         file: BrokerFile,
-        requests: Receiver<Request>,
+        requests: Receiver<WriterRequest>,
         start: BrokerStart,
         keep_idle: Duration,
         thread_id: u32,
@@ -78,7 +78,7 @@ impl Writer {
         let partitions = usize::from(start.partitions.get());
         let sequences = Sequences { generation: random.next(), numbers: vec![0; partitions] };
         let followed = vec![false; partitions];
-        Writer {
+        BrokerWriter {
             file,
             requests,
             wait: AdaptiveWait::default(),
@@ -86,7 +86,7 @@ impl Writer {
             random,
             sequences,
             followed,
-            leases: Leases::default(),
+            leases: NodeLeases::default(),
             keep_idle,
             next_upkeep: machine::now(),
             thread_id,
@@ -98,10 +98,10 @@ impl Writer {
     pub(super) fn run(mut self) {
         let _entered = loop_id::enter(self.thread_id);
         let closed = self.work();
-        let Writer { file, requests, failed, .. } = self;
+        let BrokerWriter { file, requests, failed, .. } = self;
         drop(file);
         for request in requests.drain() {
-            if let Request::Operation(mut operation) = request {
+            if let WriterRequest::Operation(mut operation) = request {
                 operation.fail(&BrokerError::Closed);
                 operation.complete();
             }
@@ -126,7 +126,7 @@ impl Writer {
             let mut next = Some(request);
             let rest = loop {
                 match next.take() {
-                    Some(Request::Operation(operation)) => batch.push(operation),
+                    Some(WriterRequest::Operation(operation)) => batch.push(operation),
                     other => break other,
                 }
                 if batch.len() < BATCH_LIMIT {
@@ -137,7 +137,7 @@ impl Writer {
                 self.commit(batch);
             }
             match rest {
-                Some(Request::Follow(partition, on)) => {
+                Some(WriterRequest::Follow(partition, on)) => {
                     if let Some(followed) = self.followed.get_mut(usize::from(partition.get())) {
                         *followed = on;
                         if on {
@@ -145,8 +145,8 @@ impl Writer {
                         }
                     }
                 }
-                Some(Request::Close(completer)) => return Some(completer),
-                Some(Request::Operation(_)) | None => {}
+                Some(WriterRequest::Close(completer)) => return Some(completer),
+                Some(WriterRequest::Operation(_)) | None => {}
             }
             if self.next_upkeep <= machine::now() {
                 self.upkeep();
@@ -160,7 +160,7 @@ impl Writer {
     }
 
     /// Commits the operations, and completes them.
-    fn commit(&mut self, mut batch: Vec<Box<dyn Operation>>) {
+    fn commit(&mut self, mut batch: Vec<Box<dyn FileOperation>>) {
         if let Some(error) = &self.failed {
             batch.iter_mut().for_each(|operation| operation.fail(error));
             return batch.into_iter().for_each(|operation| operation.complete());
@@ -170,7 +170,7 @@ impl Writer {
             for operation in &mut batch {
                 match operation.run(tables, leases) {
                     Ok(()) => {}
-                    Err(Failure::Operation(error)) => operation.fail(&error),
+                    Err(StepError::Operation(error)) => operation.fail(&error),
                     Err(failure) => return Err(failure),
                 }
                 ends.push(tables.events.len());
@@ -197,16 +197,16 @@ impl Writer {
     /// Runs `work` in a transaction, and returns its events after the commit.
     fn transact(
         &mut self,
-        work: impl FnOnce(&mut Tables<'_>, &mut Leases) -> Step<()>,
+        work: impl FnOnce(&mut BrokerTables<'_>, &mut NodeLeases) -> StepResult<()>,
     ) -> Result<Vec<BrokerEvent>, BrokerError> {
         let now = self.now();
         let BrokerFile { database, log } = &mut self.file;
         let connection = &database.connection;
-        let execute = |sql: &str| -> Step<()> {
+        let execute = |sql: &str| -> StepResult<()> {
             connection.prepare_cached(sql).and_then(|mut statement| statement.execute([])).done()?;
             Ok(())
         };
-        let mut tables = Tables {
+        let mut tables = BrokerTables {
             connection,
             partitions: self.start.partitions,
             now,
@@ -214,7 +214,7 @@ impl Writer {
             sequences: self.sequences.clone(),
             events: Vec::new(),
         };
-        let result = log.make_room(connection, |_| {}, false).map_err(Failure::File).and_then(|()| {
+        let result = log.make_room(connection, |_| {}, false).map_err(StepError::File).and_then(|()| {
             execute("BEGIN IMMEDIATE")?;
             work(&mut tables, &mut self.leases)?;
             execute("COMMIT")?;
@@ -237,8 +237,8 @@ impl Writer {
             let _ = execute("ROLLBACK");
         }
         Err(match failure {
-            Failure::Operation(error) => error,
-            Failure::File(error) => {
+            StepError::Operation(error) => error,
+            StepError::File(error) => {
                 let is_transient = error.is_transient();
                 let error = BrokerError::from(error);
                 if !is_transient {

@@ -1,10 +1,10 @@
 //! Commands of a script, with the types of Rust.
 
-use crate::{codec::RespValue, testing::redis::ScriptContext};
+use crate::{codec::RespValue, testing::redis::script::ScriptContext};
 use bytes::Bytes;
 
 /// The result of a script, or of a part of it.
-pub(super) type Outcome<T = RespValue> = Result<T, RespValue>;
+pub(super) type ScriptResult<T = RespValue> = Result<T, RespValue>;
 
 pub(super) fn text(number: i64) -> Bytes {
     number.to_string().into()
@@ -15,28 +15,28 @@ pub(super) fn bulk(bytes: impl Into<Bytes>) -> RespValue {
 }
 
 /// Parses a number that the broker has passed or stored, as `tonumber` does.
-pub(super) fn number(bytes: &[u8]) -> Outcome<i64> {
+pub(super) fn number(bytes: &[u8]) -> ScriptResult<i64> {
     let parsed = std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok());
     parsed.ok_or_else(|| RespValue::Error("ERR a number is expected".into()))
 }
 
 /// Returns the argument of a script with an index from 0.
-pub(super) fn argument(script: &ScriptContext<'_>, index: usize) -> Outcome<Bytes> {
+pub(super) fn argument(script: &ScriptContext<'_>, index: usize) -> ScriptResult<Bytes> {
     let missing = || RespValue::Error("ERR an argument is missing".into());
     script.arguments().get(index).cloned().ok_or_else(missing)
 }
 
 /// Returns the key of a script with an index from 0.
-pub(super) fn key(script: &ScriptContext<'_>, index: usize) -> Outcome<Bytes> {
+pub(super) fn key(script: &ScriptContext<'_>, index: usize) -> ScriptResult<Bytes> {
     script.keys().get(index).cloned().ok_or_else(|| RespValue::Error("ERR a key is missing".into()))
 }
 
-pub(super) fn run<const N: usize>(script: &mut ScriptContext<'_>, args: [&[u8]; N]) -> Outcome {
+pub(super) fn run<const N: usize>(script: &mut ScriptContext<'_>, args: [&[u8]; N]) -> ScriptResult {
     script.call(args.map(Bytes::copy_from_slice))
 }
 
 /// Runs a command that replies an integer.
-pub(super) fn integer<const N: usize>(script: &mut ScriptContext<'_>, args: [&[u8]; N]) -> Outcome<i64> {
+pub(super) fn integer<const N: usize>(script: &mut ScriptContext<'_>, args: [&[u8]; N]) -> ScriptResult<i64> {
     Ok(match run(script, args)? {
         RespValue::Integer(number) => number,
         _ => 0,
@@ -47,7 +47,7 @@ pub(super) fn integer<const N: usize>(script: &mut ScriptContext<'_>, args: [&[u
 pub(super) fn string<const N: usize>(
     script: &mut ScriptContext<'_>,
     args: [&[u8]; N],
-) -> Outcome<Option<Bytes>> {
+) -> ScriptResult<Option<Bytes>> {
     Ok(run(script, args)?.as_bytes().cloned())
 }
 
@@ -55,7 +55,7 @@ pub(super) fn string<const N: usize>(
 pub(super) fn list<const N: usize>(
     script: &mut ScriptContext<'_>,
     args: [&[u8]; N],
-) -> Outcome<Vec<RespValue>> {
+) -> ScriptResult<Vec<RespValue>> {
     Ok(match run(script, args)? {
         RespValue::Array(items) => items,
         _ => Vec::new(),
@@ -63,7 +63,7 @@ pub(super) fn list<const N: usize>(
 }
 
 /// Returns the present time in milliseconds since 1970.
-pub(super) fn now_ms(script: &mut ScriptContext<'_>) -> Outcome<i64> {
+pub(super) fn now_ms(script: &mut ScriptContext<'_>) -> ScriptResult<i64> {
     let time = list(script, [b"TIME"])?;
     let part =
         |index: usize| time.get(index).and_then(RespValue::as_bytes).map_or(Ok(0), |text| number(text));
@@ -71,7 +71,7 @@ pub(super) fn now_ms(script: &mut ScriptContext<'_>) -> Outcome<i64> {
 }
 
 /// An entry of a stream: the offset, and the values of its fields.
-pub(super) fn entry(value: &RespValue) -> Outcome<(i64, [Bytes; 3])> {
+pub(super) fn entry(value: &RespValue) -> ScriptResult<(i64, [Bytes; 3])> {
     let broken = || RespValue::Error("ERR the stream has other entries".into());
     let RespValue::Array(parts) = value else { return Err(broken()) };
     let [id, RespValue::Array(fields)] = &parts[..] else { return Err(broken()) };
@@ -87,7 +87,7 @@ pub(super) fn behind(
     stream: &[u8],
     first: i64,
     count: i64,
-) -> Outcome<Vec<RespValue>> {
+) -> ScriptResult<Vec<RespValue>> {
     let first = format!("{first}-0");
     list(script, [b"XRANGE", stream, first.as_bytes(), b"+", b"COUNT", &text(count)])
 }

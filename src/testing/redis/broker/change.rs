@@ -1,20 +1,20 @@
 //! change.lua
 
 use super::{
-    calls::{Outcome, argument, bulk, integer, key, now_ms, number, run, string, text},
+    calls::{ScriptResult, argument, bulk, integer, key, now_ms, number, run, string, text},
     map::{owned_member, owner_of, removal, store_update},
-    topic::{Common, Topic, other_kind},
+    topic::{CommonArguments, TopicMetadata, other_kind},
 };
-use crate::{codec::RespValue, testing::redis::ScriptContext};
+use crate::{codec::RespValue, testing::redis::script::ScriptContext};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-pub(super) fn change(script: &mut ScriptContext<'_>) -> Outcome {
+pub(super) fn change(script: &mut ScriptContext<'_>) -> ScriptResult {
     let now = now_ms(script)?;
-    let common = Common::of(script, now)?;
+    let common = CommonArguments::of(script, now)?;
     let [meta, map, ended] = [key(script, 0)?, key(script, 2)?, key(script, 3)?];
     let (owner, max_entries) = (argument(script, 7)?, number(&argument(script, 8)?)?);
-    let mut topic = Topic::open(script, meta.clone())?;
+    let mut topic = TopicMetadata::open(script, meta.clone())?;
     if topic.is_other_kind("map") {
         return Err(other_kind());
     }
@@ -77,12 +77,12 @@ pub(super) fn change(script: &mut ScriptContext<'_>) -> Outcome {
 /// Makes a change, and returns the content of its event.
 fn apply(
     script: &mut ScriptContext<'_>,
-    topic: &Topic,
+    topic: &TopicMetadata,
     name: &[u8],
     map: &[u8],
     owner: &[u8],
     change: &[Bytes],
-) -> Outcome<Vec<u8>> {
+) -> ScriptResult<Vec<u8>> {
     let owned = argument(script, 9)?;
     let (is_set, key, value) = (change[0][..] == *b"=", &change[1], &change[2]);
     let stored = string(script, [b"HGET", map, key])?;

@@ -1,10 +1,10 @@
 //! renew.lua and lost.lua
 
-use super::calls::{Outcome, argument, integer, key, list, now_ms, number, run, string, text};
-use crate::{codec::RespValue, testing::redis::ScriptContext};
+use super::calls::{ScriptResult, argument, integer, key, list, now_ms, number, run, string, text};
+use crate::{codec::RespValue, testing::redis::script::ScriptContext};
 use bytes::Bytes;
 
-pub(super) fn renew(script: &mut ScriptContext<'_>) -> Outcome {
+pub(super) fn renew(script: &mut ScriptContext<'_>) -> ScriptResult {
     let [leases, incarnations, lost] = [key(script, 0)?, key(script, 1)?, key(script, 2)?];
     let [node, name, life] = [argument(script, 0)?, argument(script, 1)?, argument(script, 2)?];
     let is_new = argument(script, 3)?[..] == *b"1";
@@ -32,7 +32,7 @@ pub(super) fn renew(script: &mut ScriptContext<'_>) -> Outcome {
     Ok(RespValue::Integer(1))
 }
 
-pub(super) fn lost(script: &mut ScriptContext<'_>) -> Outcome {
+pub(super) fn lost(script: &mut ScriptContext<'_>) -> ScriptResult {
     let now = now_ms(script)?;
     let leases = key(script, 0)?;
     let expired = list(script, [b"ZRANGEBYSCORE", &leases, b"-inf", &text(now)])?;
@@ -46,7 +46,7 @@ pub(super) fn lost(script: &mut ScriptContext<'_>) -> Outcome {
     run(script, [b"SMEMBERS", &lost])
 }
 
-fn finish(script: &mut ScriptContext<'_>, node: &Bytes) -> Outcome<()> {
+fn finish(script: &mut ScriptContext<'_>, node: &Bytes) -> ScriptResult<()> {
     let [leases, incarnations, lost] = [key(script, 0)?, key(script, 1)?, key(script, 2)?];
     run(script, [b"ZREM", &leases, node])?;
     run(script, [b"SADD", &lost, node])?;

@@ -1,10 +1,10 @@
 //! map.lua: entries of maps, and their owners.
 
 use super::{
-    calls::{Outcome, run, text},
-    topic::{Common, Topic},
+    calls::{ScriptResult, run, text},
+    topic::{CommonArguments, TopicMetadata},
 };
-use crate::testing::redis::ScriptContext;
+use crate::testing::redis::script::ScriptContext;
 
 /// Returns the owner of a stored entry.
 pub(super) fn owner_of(entry: &[u8]) -> &[u8] {
@@ -24,10 +24,10 @@ pub(super) fn removal(key: &[u8]) -> Vec<u8> {
 /// Stores the end of an update, and publishes it.
 pub(super) fn store_update(
     script: &mut ScriptContext<'_>,
-    topic: &mut Topic,
-    common: &Common,
+    topic: &mut TopicMetadata,
+    common: &CommonArguments,
     changes: &[u8],
-) -> Outcome<()> {
+) -> ScriptResult<()> {
     let mut event = common.new_event(script, 'C', topic)?;
     topic.store(script, Some("map"), &common.run_id)?;
     run(script, [b"HSET", &topic.key, b"length", &text(topic.length)])?;

@@ -1,31 +1,31 @@
 //! publish.lua
 
 use super::{
-    calls::{Outcome, argument, behind, bulk, entry, key, now_ms, number, run, string, text},
-    topic::{Common, Topic, other_kind},
+    calls::{ScriptResult, argument, behind, bulk, entry, key, now_ms, number, run, string, text},
+    topic::{CommonArguments, TopicMetadata, other_kind},
 };
-use crate::{codec::RespValue, testing::redis::ScriptContext};
+use crate::{codec::RespValue, testing::redis::script::ScriptContext};
 use bytes::Bytes;
 
 /// What is kept of a stream.
-struct Limits {
+struct StreamLimits {
     messages: i64,
     bytes: i64,
     oldest: i64,
 }
 
-pub(super) fn publish(script: &mut ScriptContext<'_>) -> Outcome {
+pub(super) fn publish(script: &mut ScriptContext<'_>) -> ScriptResult {
     let now = now_ms(script)?;
-    let common = Common::of(script, now)?;
+    let common = CommonArguments::of(script, now)?;
     let (meta, stream, id_key) = (key(script, 0)?, key(script, 2)?, script.keys().get(3).cloned());
     let (payload, age) = (argument(script, 7)?, argument(script, 10)?);
     let max_age = number(&age)?;
-    let limits = Limits {
+    let limits = StreamLimits {
         messages: number(&argument(script, 8)?)?,
         bytes: number(&argument(script, 9)?)?,
         oldest: now - max_age,
     };
-    let mut topic = Topic::open(script, meta.clone())?;
+    let mut topic = TopicMetadata::open(script, meta.clone())?;
     if topic.is_other_kind("messages") {
         return Err(other_kind());
     }
@@ -79,11 +79,11 @@ pub(super) fn publish(script: &mut ScriptContext<'_>) -> Outcome {
 fn first_kept(
     script: &mut ScriptContext<'_>,
     stream: &Bytes,
-    topic: &mut Topic,
-    limits: &Limits,
+    topic: &mut TopicMetadata,
+    limits: &StreamLimits,
     sum: i64,
     now: i64,
-) -> Outcome<i64> {
+) -> ScriptResult<i64> {
     let mut first = (topic.top - limits.messages + 1).max(1);
     if sum - topic.low_sum <= limits.bytes && topic.low_time >= limits.oldest {
         return Ok(first);
@@ -108,11 +108,11 @@ fn first_kept(
 fn add(
     script: &mut ScriptContext<'_>,
     stream: &[u8],
-    topic: &Topic,
+    topic: &TopicMetadata,
     first: i64,
     payload: &[u8],
     now: i64,
-) -> Outcome<()> {
+) -> ScriptResult<()> {
     let (id, min) = (format!("{}-0", topic.top), format!("{first}-0"));
     let (id, min) = (id.as_bytes(), min.as_bytes());
     let (before, time) = (text(topic.sum), text(now));

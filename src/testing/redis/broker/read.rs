@@ -1,17 +1,17 @@
 //! read.lua
 
 use super::{
-    calls::{Outcome, argument, behind, bulk, entry, key, list, now_ms, number, run, text},
-    topic::{Common, Topic, other_kind},
+    calls::{ScriptResult, argument, behind, bulk, entry, key, list, now_ms, number, run, text},
+    topic::{CommonArguments, TopicMetadata, other_kind},
 };
-use crate::{codec::RespValue, testing::redis::ScriptContext};
+use crate::{codec::RespValue, testing::redis::script::ScriptContext};
 
-pub(super) fn read(script: &mut ScriptContext<'_>) -> Outcome {
+pub(super) fn read(script: &mut ScriptContext<'_>) -> ScriptResult {
     let now = now_ms(script)?;
-    let common = Common::of(script, now)?;
+    let common = CommonArguments::of(script, now)?;
     let (meta, stream, after) = (key(script, 0)?, key(script, 2)?, argument(script, 7)?);
     let [max_messages, max_bytes] = [number(&argument(script, 8)?)?, number(&argument(script, 9)?)?];
-    let mut topic = Topic::open(script, meta)?;
+    let mut topic = TopicMetadata::open(script, meta)?;
     if topic.is_other_kind("messages") {
         return Err(other_kind());
     }

@@ -1,16 +1,16 @@
 //! snapshot.lua
 
 use super::{
-    calls::{Outcome, bulk, integer, key, list, now_ms, run, text},
-    topic::{Common, Topic, other_kind},
+    calls::{ScriptResult, bulk, integer, key, list, now_ms, run, text},
+    topic::{CommonArguments, TopicMetadata, other_kind},
 };
-use crate::{codec::RespValue, testing::redis::ScriptContext};
+use crate::{codec::RespValue, testing::redis::script::ScriptContext};
 
-pub(super) fn snapshot(script: &mut ScriptContext<'_>) -> Outcome {
+pub(super) fn snapshot(script: &mut ScriptContext<'_>) -> ScriptResult {
     let now = now_ms(script)?;
-    let common = Common::of(script, now)?;
+    let common = CommonArguments::of(script, now)?;
     let [meta, map] = [key(script, 0)?, key(script, 2)?];
-    let mut topic = Topic::open(script, meta.clone())?;
+    let mut topic = TopicMetadata::open(script, meta.clone())?;
     if topic.is_other_kind("map") {
         return Err(other_kind());
     }

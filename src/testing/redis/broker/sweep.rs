@@ -1,23 +1,23 @@
 //! sweep.lua
 
 use super::{
-    calls::{Outcome, argument, integer, key, list, now_ms, number, run, string, text},
+    calls::{ScriptResult, argument, integer, key, list, now_ms, number, run, string, text},
     map::{owner_of, removal, store_update},
-    topic::{Common, Topic},
+    topic::{CommonArguments, TopicMetadata},
 };
-use crate::{codec::RespValue, testing::redis::ScriptContext};
+use crate::{codec::RespValue, testing::redis::script::ScriptContext};
 use bytes::Bytes;
 
 /// The entries of one topic that were removed.
-struct Sweep {
-    topic: Topic,
+struct TopicSweep {
+    topic: TopicMetadata,
     map: Bytes,
-    common: Common,
+    common: CommonArguments,
     changes: Vec<u8>,
 }
 
-impl Sweep {
-    fn finish(mut self, script: &mut ScriptContext<'_>) -> Outcome<()> {
+impl TopicSweep {
+    fn finish(mut self, script: &mut ScriptContext<'_>) -> ScriptResult<()> {
         if self.changes.is_empty() {
             return Ok(());
         }
@@ -37,7 +37,7 @@ fn split(member: &Bytes) -> Option<(Bytes, Bytes)> {
     (rest.len() > length).then(|| (rest.slice(..length), rest.slice(length + 1..)))
 }
 
-pub(super) fn sweep(script: &mut ScriptContext<'_>) -> Outcome {
+pub(super) fn sweep(script: &mut ScriptContext<'_>) -> ScriptResult {
     let now = now_ms(script)?;
     let [owned, sequence, ended] = [key(script, 0)?, key(script, 1)?, key(script, 2)?];
     let [run_id, id, channel] = [argument(script, 0)?, argument(script, 1)?, argument(script, 3)?];
@@ -48,7 +48,7 @@ pub(super) fn sweep(script: &mut ScriptContext<'_>) -> Outcome {
     run(script, [b"ZADD", &ended, &text(now), &node])?;
     run(script, [b"ZREMRANGEBYSCORE", &ended, b"-inf", &text(now - remembered)])?;
 
-    let mut sweep: Option<Sweep> = None;
+    let mut sweep: Option<TopicSweep> = None;
     for member in list(script, [b"ZRANGE", &owned, b"0", &text(most - 1)])? {
         let Some(member) = member.as_bytes() else { continue };
         let Some((name, key)) = split(member) else { continue };
@@ -56,7 +56,7 @@ pub(super) fn sweep(script: &mut ScriptContext<'_>) -> Outcome {
             if let Some(sweep) = sweep.take() {
                 sweep.finish(script)?;
             }
-            let mut topic = Topic::open(script, [&metas[..], &name].concat().into())?;
+            let mut topic = TopicMetadata::open(script, [&metas[..], &name].concat().into())?;
             let map: Bytes = [&maps[..], &name].concat().into();
             let length = integer(script, [b"HLEN", &map])?;
             if topic.epoch.is_none() || topic.length != length {
@@ -65,8 +65,8 @@ pub(super) fn sweep(script: &mut ScriptContext<'_>) -> Outcome {
             }
             let (sequence, run_id, id) = (sequence.clone(), run_id.clone(), id.clone());
             let (channel, seen) = (channel.clone(), (Bytes::new(), Bytes::new()));
-            let common = Common { sequence, run_id, id, keep, channel, name, seen, now };
-            sweep = Some(Sweep { topic, map, common, changes: Vec::new() });
+            let common = CommonArguments { sequence, run_id, id, keep, channel, name, seen, now };
+            sweep = Some(TopicSweep { topic, map, common, changes: Vec::new() });
         }
         let Some(sweep) = &mut sweep else { continue };
         let stored = string(script, [b"HGET", &sweep.map, &key])?;

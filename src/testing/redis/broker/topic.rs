@@ -1,13 +1,13 @@
 //! topic.lua: the metadata of a topic, and the sequence of its partition.
 
-use super::calls::{Outcome, argument, integer, key, list, number, run, text};
-use crate::{codec::RespValue, testing::redis::ScriptContext};
+use super::calls::{ScriptResult, argument, integer, key, list, number, run, text};
+use crate::{codec::RespValue, testing::redis::script::ScriptContext};
 use bytes::Bytes;
 
 const MAX_EPOCHS: usize = 32;
 
 /// The arguments that the scripts of one topic have in common.
-pub(super) struct Common {
+pub(super) struct CommonArguments {
     pub(super) sequence: Bytes,
     pub(super) run_id: Bytes,
     /// The id for a new epoch or generation.
@@ -19,10 +19,10 @@ pub(super) struct Common {
     pub(super) now: i64,
 }
 
-impl Common {
-    pub(super) fn of(script: &ScriptContext<'_>, now: i64) -> Outcome<Self> {
+impl CommonArguments {
+    pub(super) fn of(script: &ScriptContext<'_>, now: i64) -> ScriptResult<Self> {
         let argument = |index| argument(script, index);
-        Ok(Common {
+        Ok(CommonArguments {
             sequence: key(script, 1)?,
             run_id: argument(0)?,
             id: argument(1)?,
@@ -39,8 +39,8 @@ impl Common {
         &self,
         script: &mut ScriptContext<'_>,
         kind: char,
-        topic: &Topic,
-    ) -> Outcome<Vec<u8>> {
+        topic: &TopicMetadata,
+    ) -> ScriptResult<Vec<u8>> {
         let (generation, _) = last_sequence(script, &self.sequence, &self.run_id, &self.id)?;
         let number = integer(script, [b"HINCRBY", &self.sequence, b"number", b"1"])?;
         let generation = String::from_utf8_lossy(&generation);
@@ -49,7 +49,7 @@ impl Common {
         Ok([head.as_bytes(), &self.name].concat())
     }
 
-    pub(super) fn publish(&self, script: &mut ScriptContext<'_>, event: &[u8]) -> Outcome<()> {
+    pub(super) fn publish(&self, script: &mut ScriptContext<'_>, event: &[u8]) -> ScriptResult<()> {
         run(script, [b"PUBLISH", &self.channel, event]).map(drop)
     }
 
@@ -57,9 +57,9 @@ impl Common {
     pub(super) fn finish_read(
         &self,
         script: &mut ScriptContext<'_>,
-        topic: &Topic,
+        topic: &TopicMetadata,
         kind: &str,
-    ) -> Outcome<()> {
+    ) -> ScriptResult<()> {
         if topic.has_begun {
             let event = self.new_event(script, 'E', topic)?;
             self.publish(script, &event)?;
@@ -80,7 +80,7 @@ pub(super) fn last_sequence(
     key: &[u8],
     run_id: &[u8],
     id: &Bytes,
-) -> Outcome<(Bytes, Bytes)> {
+) -> ScriptResult<(Bytes, Bytes)> {
     let fields = list(script, [b"HMGET", key, b"run", b"generation", b"number"])?;
     let field = |index: usize| fields.get(index).and_then(RespValue::as_bytes).cloned().unwrap_or_default();
     if field(0) != run_id {
@@ -95,7 +95,7 @@ pub(super) fn other_kind() -> RespValue {
 }
 
 /// The metadata of a topic.
-pub(super) struct Topic {
+pub(super) struct TopicMetadata {
     pub(super) key: Bytes,
     pub(super) kind: Option<Bytes>,
     pub(super) top: i64,
@@ -110,8 +110,8 @@ pub(super) struct Topic {
     pub(super) has_begun: bool,
 }
 
-impl Topic {
-    pub(super) fn open(script: &mut ScriptContext<'_>, key: Bytes) -> Outcome<Self> {
+impl TopicMetadata {
+    pub(super) fn open(script: &mut ScriptContext<'_>, key: Bytes) -> ScriptResult<Self> {
         let names: [&[u8]; 9] =
             [b"kind", b"top", b"epochs", b"run", b"until", b"sum", b"low_sum", b"low_time", b"length"];
         let mut command: Vec<Bytes> = vec!["HMGET".into(), key.clone()];
@@ -123,7 +123,7 @@ impl Topic {
         let numeric = |index: usize| field(index).map_or(Ok(0), |bytes| number(&bytes));
         let epochs = field(2).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
         let newest = epochs.rsplit(' ').next().and_then(|last| last.split_once(':'));
-        Ok(Topic {
+        Ok(TopicMetadata {
             kind: field(0),
             top: numeric(1)?,
             epoch: newest.map(|(id, _)| id.to_owned()),
@@ -160,7 +160,7 @@ impl Topic {
     }
 
     /// Returns whether a node has seen a message that the store has lost.
-    pub(super) fn is_rewound(&self, (epoch, offset): &(Bytes, Bytes)) -> Outcome<bool> {
+    pub(super) fn is_rewound(&self, (epoch, offset): &(Bytes, Bytes)) -> ScriptResult<bool> {
         let is_newest = self.epoch.as_ref().is_some_and(|newest| newest.as_bytes() == epoch);
         Ok(is_newest && number(offset)? > self.top)
     }
@@ -181,7 +181,7 @@ impl Topic {
         script: &mut ScriptContext<'_>,
         kind: Option<&str>,
         run_id: &[u8],
-    ) -> Outcome<()> {
+    ) -> ScriptResult<()> {
         run(script, [b"HSET", &self.key, b"top", &text(self.top)])?;
         if self.has_begun {
             run(script, [b"HSET", &self.key, b"epochs", self.epochs.as_bytes(), b"run", run_id])?;
@@ -193,7 +193,7 @@ impl Topic {
     }
 
     /// Lets the metadata live for `keep` ms at least.
-    pub(super) fn keep(&self, script: &mut ScriptContext<'_>, keep: i64, now: i64) -> Outcome<()> {
+    pub(super) fn keep(&self, script: &mut ScriptContext<'_>, keep: i64, now: i64) -> ScriptResult<()> {
         if self.expiry <= now {
             run(script, [b"HSET", &self.key, b"until", &text(now + keep / 2)])?;
             run(script, [b"PEXPIRE", &self.key, &text(keep * 2)])?;

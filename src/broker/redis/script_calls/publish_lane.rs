@@ -6,9 +6,12 @@
 //! in flight any more, all messages are sent again in their order. A message is not sent again if a
 //! later one was stored.
 
-use super::operations::Operations;
+use super::ScriptCalls;
 use crate::{
-    broker::store::{BrokerError, Partition, Publication, Published},
+    broker::{
+        redis::{errors::broker_error, reply},
+        store::{BrokerError, Partition, Publication, Published},
+    },
     codec::RespValue,
     error::{Error, Result},
     machine,
@@ -23,7 +26,7 @@ use std::{
 };
 
 /// A message without a result.
-pub(super) struct Pending {
+pub(super) struct PendingMessage {
     publication: Arc<Publication>,
     completer: Completer<Published>,
     deadline: Instant,
@@ -45,8 +48,8 @@ struct LaneState {
     is_recovering: bool,
     is_sending: bool,
     /// Messages that are to be sent again.
-    failed: Vec<Pending>,
-    waiting: VecDeque<Pending>,
+    failed: Vec<PendingMessage>,
+    waiting: VecDeque<PendingMessage>,
     /// The number behind the last message that was stored.
     stored: u64,
 }
@@ -57,10 +60,10 @@ impl PublishLane {
     }
 }
 
-impl Pending {
+impl PendingMessage {
     pub(super) fn new(publication: Publication, completer: Completer<Published>, deadline: Instant) -> Self {
         let publication = Arc::new(publication);
-        Pending { publication, completer, deadline, number: 0, is_uncertain: false }
+        PendingMessage { publication, completer, deadline, number: 0, is_uncertain: false }
     }
 
     pub(super) fn fail(self, error: BrokerError) {
@@ -80,9 +83,9 @@ impl Pending {
     }
 }
 
-impl Operations {
+impl ScriptCalls {
     /// Sends a message, or lets it wait behind those that are sent again.
-    pub(super) fn submit(self: &Arc<Self>, partition: Partition, mut pending: Pending) {
+    pub(super) fn submit(self: &Arc<Self>, partition: Partition, mut pending: PendingMessage) {
         let mut lane = self.lane(partition).lock();
         pending.number = lane.next_number;
         lane.next_number += 1;
@@ -96,7 +99,7 @@ impl Operations {
         self.send(partition, pending, attempt);
     }
 
-    fn send(self: &Arc<Self>, partition: Partition, pending: Pending, attempt: u64) {
+    fn send(self: &Arc<Self>, partition: Partition, pending: PendingMessage, attempt: u64) {
         let (operations, publication) = (self.clone(), pending.publication.clone());
         let weight = publication.payload.len();
         let command = RedisCommand::built_with(move |server| {
@@ -108,23 +111,23 @@ impl Operations {
         let left = pending.deadline.saturating_duration_since(machine::now());
         let command = command.weight(weight).affinity(partition.get().into()).timeout(left);
         let operations = self.clone();
-        let reply = self.server(partition).client.call(command);
-        reply.on_complete(move |reply| operations.finish(partition, pending, attempt, reply));
+        let replied = self.server(partition).client.call(command);
+        replied.on_complete(move |replied| operations.finish(partition, pending, attempt, replied));
     }
 
     fn finish(
         self: &Arc<Self>,
         partition: Partition,
-        mut pending: Pending,
+        mut pending: PendingMessage,
         attempt: u64,
-        reply: Result<RespValue>,
+        replied: Result<RespValue>,
     ) {
         let mut lane = self.lane(partition).lock();
         lane.in_flight -= 1;
-        let done = match reply {
-            Ok(reply @ RespValue::Array(_)) => {
+        let done = match replied {
+            Ok(value @ RespValue::Array(_)) => {
                 lane.stored = lane.stored.max(pending.number + 1);
-                Some((pending, Ok(reply)))
+                Some((pending, Ok(value)))
             }
             // A command of an earlier attempt.
             Ok(_) => {
@@ -145,11 +148,11 @@ impl Operations {
         lane.is_sending |= is_idle;
         drop(lane);
         match done {
-            Some((pending, Ok(reply))) => match super::reply::published(reply) {
+            Some((pending, Ok(value))) => match reply::published(value) {
                 Ok(published) => pending.completer.complete(Ok(published)),
                 Err(error) => pending.fail(error),
             },
-            Some((pending, Err(error))) => pending.fail(super::errors::broker_error(&error)),
+            Some((pending, Err(error))) => pending.fail(broker_error(&error)),
             None => {}
         }
         if is_idle {

@@ -1,12 +1,14 @@
-//! `Operations`: calls of the scripts.
+//! `ScriptCalls`: the operations of a broker, each of which calls a script.
+
+mod publish_lane;
 
 use super::{
     errors::broker_error,
     keys::Keys,
-    publish_lane::{Pending, PublishLane},
     reply::{self, Parsed},
     scripts,
     server::StoreServer,
+    wire_event,
 };
 use crate::{
     broker::store::{
@@ -21,6 +23,7 @@ use crate::{
     sync::{Completion, Random, completion},
 };
 use bytes::Bytes;
+use publish_lane::{PendingMessage, PublishLane};
 use std::{sync::Arc, time::Duration};
 
 /// Offsets that readers pass are at most this, so that they are exact in Lua.
@@ -30,7 +33,7 @@ const MAX_OFFSET: u64 = 1 << 53;
 const WEIGHT: usize = 512;
 
 /// The scripts, with their digests.
-struct Scripts {
+struct BrokerScripts {
     publish: RedisScript,
     read: RedisScript,
     tops: RedisScript,
@@ -41,22 +44,22 @@ struct Scripts {
     lost: RedisScript,
 }
 
-/// Times of a broker.
+/// BrokerTimes of a broker.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Times {
+pub(super) struct BrokerTimes {
     /// The time of an operation, from the call to the completion.
     pub(super) operation_timeout: Duration,
     pub(super) keep_idle: Duration,
 }
 
-pub(super) struct Operations {
+pub(super) struct ScriptCalls {
     pub(super) start: BrokerStart,
     pub(super) servers: Vec<Arc<StoreServer>>,
     pub(super) keys: Keys,
-    pub(super) times: Times,
+    pub(super) times: BrokerTimes,
     lanes: Vec<PublishLane>,
     random: Random,
-    scripts: Scripts,
+    scripts: BrokerScripts,
 }
 
 fn text(number: u64) -> Bytes {
@@ -76,16 +79,21 @@ fn seen_arguments(seen: Option<Position>) -> [Bytes; 2] {
     [text(seen.epoch), text(seen.offset.min(MAX_OFFSET))]
 }
 
-impl Operations {
-    pub(super) fn new(start: BrokerStart, servers: Vec<Arc<StoreServer>>, keys: Keys, times: Times) -> Self {
+impl ScriptCalls {
+    pub(super) fn new(
+        start: BrokerStart,
+        servers: Vec<Arc<StoreServer>>,
+        keys: Keys,
+        times: BrokerTimes,
+    ) -> Self {
         let script = |source: &'static str| RedisScript::new(source);
-        Operations {
+        ScriptCalls {
             lanes: start.partitions.all().map(|_| PublishLane::default()).collect(),
             random: Random::new(start.seed),
             servers,
             keys,
             times,
-            scripts: Scripts {
+            scripts: BrokerScripts {
                 publish: script(scripts::PUBLISH),
                 read: script(scripts::READ),
                 tops: script(scripts::TOPS),
@@ -104,7 +112,7 @@ impl Operations {
         &self.servers[usize::from(partition.get()) % self.servers.len()]
     }
 
-    pub(super) fn lane(&self, partition: Partition) -> &PublishLane {
+    fn lane(&self, partition: Partition) -> &PublishLane {
         &self.lanes[usize::from(partition.get()) % self.lanes.len()]
     }
 
@@ -117,7 +125,7 @@ impl Operations {
     fn call<T: Send + 'static>(
         self: &Arc<Self>,
         partition: Partition,
-        build: impl FnOnce(&Operations, &ServerInfo) -> RedisCommand + Send + 'static,
+        build: impl FnOnce(&ScriptCalls, &ServerInfo) -> RedisCommand + Send + 'static,
         parse: impl FnOnce(RespValue) -> Parsed<T> + Send + 'static,
     ) -> Completion<T> {
         let (completer, done) = completion(None);
@@ -163,7 +171,7 @@ impl Operations {
         let partition = self.start.partitions.of(&publication.topic);
         let (completer, done) = completion(None);
         let deadline = machine::now() + self.times.operation_timeout;
-        let pending = Pending::new(publication, completer, deadline);
+        let pending = PendingMessage::new(publication, completer, deadline);
         let operations = self.clone();
         self.server(partition).when_suitable(move |passed| match passed {
             Ok(()) => operations.submit(partition, pending),
@@ -172,7 +180,7 @@ impl Operations {
         done
     }
 
-    pub(super) fn publish_command(
+    fn publish_command(
         &self,
         partition: Partition,
         publication: &Publication,
@@ -201,7 +209,7 @@ impl Operations {
             return Err(BrokerError::Unreachable("there is no connection".into()).into());
         }
         let channel = self.keys.partition(partition.get()).channel();
-        let message = super::wire_event::notification(notification);
+        let message = wire_event::notification(notification);
         let command = RedisCommand::new("PUBLISH").arg(channel).arg(message).affinity(partition.get().into());
         match client.try_call(command) {
             Ok(sent) => {
@@ -214,7 +222,7 @@ impl Operations {
 
     pub(super) fn read(self: &Arc<Self>, topic: &TopicName, range: ReadRange) -> Completion<History> {
         let (topic, partition) = (topic.clone(), self.start.partitions.of(topic));
-        let build = move |operations: &Operations, server: &ServerInfo| {
+        let build = move |operations: &ScriptCalls, server: &ServerInfo| {
             let keys = operations.keys.partition(partition.get());
             let name = topic.as_str().as_bytes();
             let (from, most) = match range.from {
@@ -234,7 +242,7 @@ impl Operations {
         partition: Partition,
         topics: Vec<TopicSeen>,
     ) -> Completion<PartitionTops> {
-        let build = move |operations: &Operations, server: &ServerInfo| {
+        let build = move |operations: &ScriptCalls, server: &ServerInfo| {
             let keys = operations.keys.partition(partition.get());
             let mut names = vec![keys.sequence()];
             let mut arguments = operations.first_arguments(partition, server);
@@ -252,7 +260,7 @@ impl Operations {
 
     pub(super) fn change(self: &Arc<Self>, update: MapUpdate) -> Completion<Changed> {
         let partition = self.start.partitions.of(&update.topic);
-        let build = move |operations: &Operations, server: &ServerInfo| {
+        let build = move |operations: &ScriptCalls, server: &ServerInfo| {
             let keys = operations.keys.partition(partition.get());
             let topic = update.topic.as_str().as_bytes();
             let mut arguments = operations.common(partition, &update.topic, update.seen, server);
@@ -280,7 +288,7 @@ impl Operations {
         seen: Option<Position>,
     ) -> Completion<Snapshot> {
         let (topic, partition) = (topic.clone(), self.start.partitions.of(topic));
-        let build = move |operations: &Operations, server: &ServerInfo| {
+        let build = move |operations: &ScriptCalls, server: &ServerInfo| {
             let keys = operations.keys.partition(partition.get());
             let name = topic.as_str().as_bytes();
             let names = [keys.metadata(name), keys.sequence(), keys.map(name)];
@@ -297,7 +305,7 @@ impl Operations {
         /// How long changes of a node are refused after its lease has ended.
         const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
         let node = node.to_string();
-        let build = move |operations: &Operations, server: &ServerInfo| {
+        let build = move |operations: &ScriptCalls, server: &ServerInfo| {
             let keys = operations.keys.partition(partition.get());
             let names = [keys.owned(node.as_bytes()), keys.sequence(), keys.ended()];
             let [metadata, maps, _] = keys.begins();
@@ -315,7 +323,7 @@ impl Operations {
         is_new: bool,
     ) -> Completion<()> {
         let (name, node) = (node.name().to_owned(), node.to_string());
-        let build = move |operations: &Operations, _: &ServerInfo| {
+        let build = move |operations: &ScriptCalls, _: &ServerInfo| {
             let is_new = if is_new { "1" } else { "0" };
             let arguments = [node.into(), name.into(), millis(duration), Bytes::from(is_new)];
             operations.scripts.renew.command(operations.lease_keys(), arguments)
@@ -329,7 +337,7 @@ impl Operations {
     /// Ends lost leases and those of `nodes`. Completes with the nodes whose entries are to be
     /// removed.
     pub(super) fn lost_leases(self: &Arc<Self>, nodes: Vec<NodeId>) -> Completion<Vec<NodeId>> {
-        let build = move |operations: &Operations, _: &ServerInfo| {
+        let build = move |operations: &ScriptCalls, _: &ServerInfo| {
             let nodes = nodes.iter().map(NodeId::to_string);
             operations.scripts.lost.command(operations.lease_keys(), nodes)
         };
@@ -339,7 +347,7 @@ impl Operations {
     /// Notes that the entries of a node were removed.
     pub(super) fn forget_lease(self: &Arc<Self>, node: &NodeId) -> Completion<()> {
         let node = node.to_string();
-        let build = move |operations: &Operations, _: &ServerInfo| {
+        let build = move |operations: &ScriptCalls, _: &ServerInfo| {
             let [_, _, ended] = operations.lease_keys();
             RedisCommand::new("SREM").arg(ended).arg(node)
         };
