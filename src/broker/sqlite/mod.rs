@@ -11,22 +11,25 @@ mod upkeep;
 mod writer;
 
 use super::store::{
-    Broker, BrokerError, BrokerEvent, BrokerStart, Changed, History, MapUpdate, NodeId, NodeLease,
-    Notification, Partition, PartitionTops, Position, Publication, Published, ReadRange, Snapshot, TopicName,
+    Broker, BrokerError, BrokerStart, Changed, History, MapUpdate, NodeId, NodeLease, Notification,
+    Partition, PartitionTops, Partitions, Position, Publication, Published, ReadRange, Snapshot, TopicName,
     TopicSeen,
 };
 use crate::{
     error::{Error, Result},
     machine,
-    sync::{Completer, Completion, Permits, Sender, channel, completion, loop_id},
+    sync::{Completion, Permits, Sender, channel, completion, loop_id},
 };
 use errors::StepResult;
 use leases::NodeLeases;
-use operation::{FnOperation, OperationPermit, WriterRequest};
+use operation::{FnOperation, NodeNumber, OperationPermit, WriterRequest};
 use std::{
-    fmt,
+    fmt, mem,
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 use tables::BrokerTables;
@@ -38,7 +41,8 @@ const MAX_PENDING: usize = 16_384;
 /// How long the metadata of an idle topic is kept, unless set otherwise.
 const KEEP_IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// A broker in an SQLite file, for one process. Its topics survive a crash.
+/// A broker in an SQLite file, for one process. Its topics survive a crash. A clone is the broker of
+/// another node in the same process.
 ///
 /// A message has reached the disk when `publish` completes (write-ahead log, `synchronous=FULL`).
 /// Messages that wait share a transaction, and so one `fsync`. The file is locked while the broker is
@@ -68,24 +72,29 @@ const KEEP_IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// # }
 /// ```
 pub struct SqliteBroker {
-    state: Mutex<BrokerState>,
+    file: Arc<Mutex<FileState>>,
     permits: Arc<Permits>,
     keep_idle: Duration,
     thread_id: u32,
+    /// The number of this node, and that of the next clone.
+    node: NodeNumber,
+    next_node: Arc<AtomicU64>,
+    /// The number of clones that are not closed.
+    open: Arc<AtomicUsize>,
+    life: Mutex<NodeLife>,
 }
 
-enum BrokerState {
+enum FileState {
     Opened(Box<BrokerFile>),
-    Started(WriterHandle),
+    Running(Arc<Sender<WriterRequest>>, Partitions),
     Closed,
 }
 
-/// The way to the writer's thread, and the receiver of notifications.
-#[derive(Clone)]
-struct WriterHandle {
-    sender: Arc<Sender<WriterRequest>>,
-    start: BrokerStart,
-    followed: Arc<Mutex<Vec<bool>>>,
+/// The life of one node.
+enum NodeLife {
+    New,
+    Started(Arc<Sender<WriterRequest>>),
+    Closed,
 }
 
 impl SqliteBroker {
@@ -101,10 +110,14 @@ impl SqliteBroker {
         machine::refuse_in_simulation("SqliteBroker").map_err(BrokerError::failed)?;
         let file = BrokerFile::open(path.as_ref())?;
         Ok(SqliteBroker {
-            state: Mutex::new(BrokerState::Opened(Box::new(file))),
+            file: Arc::new(Mutex::new(FileState::Opened(Box::new(file)))),
             permits: Arc::new(Permits::new(MAX_PENDING)),
             keep_idle: KEEP_IDLE,
             thread_id: loop_id::next(),
+            node: 0,
+            next_node: Arc::new(AtomicU64::new(1)),
+            open: Arc::new(AtomicUsize::new(1)),
+            life: Mutex::new(NodeLife::New),
         })
     }
 
@@ -129,14 +142,10 @@ impl SqliteBroker {
     /// cannot be copied to the file, for example while another connection reads an old state.
     #[must_use]
     pub fn max_log_bytes(self, bytes: u64) -> Self {
-        if let BrokerState::Opened(file) = &mut *self.lock() {
+        if let FileState::Opened(file) = &mut *lock(&self.file) {
             file.log.limit = bytes;
         }
         self
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BrokerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Checks the settings.
@@ -158,12 +167,43 @@ impl SqliteBroker {
         Ok(())
     }
 
-    fn requests(&self) -> Result<WriterHandle, BrokerError> {
-        match &*self.lock() {
-            BrokerState::Started(requests) => Ok(requests.clone()),
-            BrokerState::Opened(_) => Err(BrokerError::Unreachable("it was not started".into())),
-            BrokerState::Closed => Err(BrokerError::Closed),
+    fn requests(&self) -> Result<Arc<Sender<WriterRequest>>, BrokerError> {
+        match &*lock(&self.life) {
+            NodeLife::Started(requests) => Ok(requests.clone()),
+            NodeLife::New => Err(BrokerError::Unreachable("it was not started".into())),
+            NodeLife::Closed => Err(BrokerError::Closed),
         }
+    }
+
+    fn permit(&self) -> Result<OperationPermit, BrokerError> {
+        let full = || BrokerError::Full(format!("{} operations wait", self.permits.limit()).into());
+        OperationPermit::take(&self.permits).ok_or_else(full)
+    }
+
+    /// Starts the writer's thread for the first node, and returns the way to it.
+    fn run(&self, start: &BrokerStart) -> Result<Arc<Sender<WriterRequest>>> {
+        let mut state = lock(&self.file);
+        match &*state {
+            FileState::Running(requests, partitions) if *partitions == start.partitions => {
+                return Ok(requests.clone());
+            }
+            FileState::Running(_, partitions) => {
+                let (found, asked) = (partitions.get(), start.partitions.get());
+                return Err(BrokerError::Partitions { found, asked }.into());
+            }
+            FileState::Opened(file) => self.check(file)?,
+            FileState::Closed => {}
+        }
+        let FileState::Opened(file) = mem::replace(&mut *state, FileState::Closed) else {
+            return Err(BrokerError::Closed.into());
+        };
+        let (sender, requests) = channel();
+        let writer = BrokerWriter::new(*file, requests, start, self.keep_idle, self.thread_id);
+        machine::spawn("netwheel-broker".to_owned(), move || writer.run())
+            .map_err(|error| Error::io("starting the thread of a broker", error))?;
+        let sender = Arc::new(sender);
+        *state = FileState::Running(sender.clone(), start.partitions);
+        Ok(sender)
     }
 
     /// Passes an operation to the writer's thread.
@@ -171,19 +211,14 @@ impl SqliteBroker {
         &self,
         work: impl FnMut(&mut BrokerTables<'_>, &mut NodeLeases) -> StepResult<T> + Send + 'static,
     ) -> Completion<T> {
-        let requests = match self.requests() {
-            Ok(requests) => requests,
+        let (requests, permit) = match self.requests().and_then(|requests| Ok((requests, self.permit()?))) {
+            Ok(found) => found,
             Err(error) => return Completion::ready(Err(error.into())),
-        };
-        let Some(permit) = OperationPermit::take(&self.permits) else {
-            let limit = self.permits.limit();
-            let error = BrokerError::Full(format!("{limit} operations wait").into());
-            return Completion::ready(Err(error.into()));
         };
         let (completer, done) = completion(Some(self.thread_id));
         let operation = FnOperation { work, result: None, completer, permit };
         if let Err(WriterRequest::Operation(mut refused)) =
-            requests.sender.send(WriterRequest::Operation(Box::new(operation)))
+            requests.send(WriterRequest::Operation(Box::new(operation)))
         {
             refused.fail(&BrokerError::Closed);
             refused.complete();
@@ -194,39 +229,22 @@ impl SqliteBroker {
 
 impl Broker for SqliteBroker {
     fn start(&self, start: BrokerStart) -> Result<()> {
-        let mut state = self.lock();
-        let file = match std::mem::replace(&mut *state, BrokerState::Closed) {
-            BrokerState::Opened(file) => file,
-            other => {
-                let error = if matches!(other, BrokerState::Closed) {
-                    BrokerError::Closed
-                } else {
-                    BrokerError::InUse
-                };
-                *state = other;
-                return Err(error.into());
-            }
-        };
-        if let Err(error) = self.check(&file) {
-            *state = BrokerState::Opened(file);
-            return Err(error);
+        let mut life = lock(&self.life);
+        match &*life {
+            NodeLife::New => {}
+            NodeLife::Started(_) => return Err(BrokerError::InUse.into()),
+            NodeLife::Closed => return Err(BrokerError::Closed.into()),
         }
-        let (sender, requests) = channel();
-        let writer = BrokerWriter::new(*file, requests, start.clone(), self.keep_idle, self.thread_id);
-        machine::spawn("netwheel-broker".to_owned(), move || writer.run())
-            .map_err(|error| Error::io("starting the thread of a broker", error))?;
-        let followed = Arc::new(Mutex::new(vec![false; start.partitions.get().into()]));
-        *state = BrokerState::Started(WriterHandle { sender: Arc::new(sender), start, followed });
+        let requests = self.run(&start)?;
+        let joined = requests.send(WriterRequest::Join(self.node, start));
+        joined.map_err(|_| BrokerError::Closed)?;
+        *life = NodeLife::Started(requests);
         Ok(())
     }
 
     fn follow(&self, partition: Partition, on: bool) {
-        let Ok(requests) = self.requests() else { return };
-        let mut followed = requests.followed.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(is_followed) = followed.get_mut(usize::from(partition.get())) else { return };
-        // Under the lock, so that requests are sent in the order of the calls.
-        if std::mem::replace(is_followed, on) != on {
-            let _ = requests.sender.send(WriterRequest::Follow(partition, on));
+        if let Ok(requests) = self.requests() {
+            let _ = requests.send(WriterRequest::Follow(self.node, partition, on));
         }
     }
 
@@ -238,15 +256,9 @@ impl Broker for SqliteBroker {
     }
 
     fn notify(&self, notification: Notification) -> Result<()> {
-        let requests = self.requests()?;
-        let partition = requests.start.partitions.of(&notification.topic);
-        let followed = requests.followed.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_followed = followed.get(usize::from(partition.get())).is_some_and(|followed| *followed);
-        drop(followed);
-        if is_followed {
-            requests.start.sink.handle(BrokerEvent::Notified(notification));
-        }
-        Ok(())
+        let (requests, permit) = (self.requests()?, self.permit()?);
+        let sent = requests.send(WriterRequest::Notify(notification, permit));
+        Ok(sent.map_err(|_| BrokerError::Closed)?)
     }
 
     fn read(&self, topic: &TopicName, range: ReadRange) -> Completion<History> {
@@ -299,16 +311,58 @@ impl Broker for SqliteBroker {
     }
 
     fn close(&self) -> Completion<()> {
-        let requests = match std::mem::replace(&mut *self.lock(), BrokerState::Closed) {
-            BrokerState::Started(requests) => requests,
-            BrokerState::Opened(_) | BrokerState::Closed => return Completion::ready(Ok(())),
+        let before = mem::replace(&mut *lock(&self.life), NodeLife::Closed);
+        if matches!(before, NodeLife::Closed) {
+            return Completion::ready(Ok(()));
+        }
+        let (completer, done) = completion(Some(self.thread_id));
+        let is_last = self.open.fetch_sub(1, Ordering::AcqRel) == 1;
+        let file =
+            if is_last { mem::replace(&mut *lock(&self.file), FileState::Closed) } else { FileState::Closed };
+        let request = match (before, file) {
+            (_, FileState::Running(requests, _)) => Some((requests, WriterRequest::Close(completer))),
+            (NodeLife::Started(requests), _) => Some((requests, WriterRequest::Leave(self.node, completer))),
+            (_, _) => {
+                completer.complete(Ok(()));
+                None
+            }
         };
-        let (completer, done): (Completer<()>, _) = completion(Some(self.thread_id));
-        if let Err(WriterRequest::Close(completer)) = requests.sender.send(WriterRequest::Close(completer)) {
+        if let Some((requests, request)) = request
+            && let Err(WriterRequest::Close(completer) | WriterRequest::Leave(_, completer)) =
+                requests.send(request)
+        {
             completer.complete(Ok(()));
         }
         done
     }
+}
+
+impl Clone for SqliteBroker {
+    /// Returns the broker of another node in the same program, such as in a test of several nodes. It
+    /// was not started yet. The file is closed when all of them are.
+    fn clone(&self) -> Self {
+        self.open.fetch_add(1, Ordering::AcqRel);
+        SqliteBroker {
+            file: self.file.clone(),
+            permits: self.permits.clone(),
+            keep_idle: self.keep_idle,
+            thread_id: self.thread_id,
+            node: self.next_node.fetch_add(1, Ordering::Relaxed),
+            next_node: self.next_node.clone(),
+            open: self.open.clone(),
+            life: Mutex::new(NodeLife::New),
+        }
+    }
+}
+
+impl Drop for SqliteBroker {
+    fn drop(&mut self) {
+        self.close().detach();
+    }
+}
+
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for SqliteBroker {

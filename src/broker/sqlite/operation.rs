@@ -2,7 +2,7 @@
 
 use super::{errors::StepResult, tables::BrokerTables};
 use crate::{
-    broker::store::{BrokerError, Partition},
+    broker::store::{BrokerError, BrokerStart, Notification, Partition},
     error::Result,
     sync::{Completer, Permits},
 };
@@ -11,9 +11,19 @@ use std::sync::Arc;
 /// A request to the writer's thread.
 pub(super) enum WriterRequest {
     Operation(Box<dyn FileOperation>),
-    Follow(Partition, bool),
+    /// A message that is not stored.
+    Notify(Notification, OperationPermit),
+    /// A node has started.
+    Join(NodeNumber, BrokerStart),
+    Follow(NodeNumber, Partition, bool),
+    /// A node has closed.
+    Leave(NodeNumber, Completer<()>),
+    /// The last node has closed.
     Close(Completer<()>),
 }
+
+/// The number of a node among those of a file.
+pub(super) type NodeNumber = u64;
 
 /// An operation of a transaction.
 pub(super) trait FileOperation: Send {

@@ -9,9 +9,9 @@ use super::{
 };
 use crate::{
     broker::store::{
-        BrokerError, BrokerEvent, EntryChange, Epoch, History, Partition, PartitionTops, Partitions,
-        Position, Publication, Published, ReadFrom, ReadRange, Sequence, StoredEvent, StoredMessage,
-        TopicChange, TopicName, TopicSeen, TopicTop,
+        BrokerError, EntryChange, Epoch, History, Partition, PartitionTops, Partitions, Position,
+        Publication, Published, ReadFrom, ReadRange, Sequence, StoredEvent, StoredMessage, TopicChange,
+        TopicName, TopicSeen, TopicTop,
     },
     sync::Random,
 };
@@ -32,7 +32,7 @@ pub(super) struct BrokerTables<'a> {
     pub(super) now: i64,
     pub(super) random: &'a Random,
     pub(super) sequences: Sequences,
-    pub(super) events: Vec<BrokerEvent>,
+    pub(super) events: Vec<StoredEvent>,
 }
 
 impl BrokerTables<'_> {
@@ -51,7 +51,7 @@ impl BrokerTables<'_> {
         let number = &mut self.sequences.numbers[usize::from(partition.get())];
         *number += 1;
         let sequence = Sequence::new(self.sequences.generation, *number);
-        self.events.push(BrokerEvent::Stored(StoredEvent::new(partition, sequence, topic.clone(), change)));
+        self.events.push(StoredEvent::new(partition, sequence, topic.clone(), change));
     }
 
     /// Ends an operation that has changed nothing itself.

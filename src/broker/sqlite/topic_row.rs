@@ -31,6 +31,7 @@ pub(super) struct TopicRow {
     pub(super) entries: u64,
     /// When the newest message reaches its age. `None` if no message is kept.
     pub(super) expires: Option<i64>,
+    /// Whether an epoch has begun because messages were lost.
     pub(super) has_begun: bool,
     is_changed: bool,
 }
@@ -56,7 +57,7 @@ impl TopicRow {
                 sum: 0,
                 entries: 0,
                 expires: None,
-                has_begun: true,
+                has_begun: false,
                 is_changed: true,
             });
         };

@@ -7,20 +7,23 @@
 use super::{
     errors::{Statement, StepError, StepResult},
     leases::NodeLeases,
-    operation::{FileOperation, WriterRequest},
+    operation::{FileOperation, NodeNumber, WriterRequest},
     schema::FORMAT,
     tables::{BrokerTables, Sequences},
     upkeep,
 };
 use crate::{
-    broker::store::{BrokerError, BrokerEvent, BrokerStart},
+    broker::store::{BrokerError, BrokerEvent, BrokerSink, BrokerStart, Partition, Partitions, StoredEvent},
+    clock::Clock,
     error::caught,
     machine,
     sqlite::{FileError, MIN_LIMIT, OpenDatabase, WriteAheadLog, keep_log},
     sync::{AdaptiveWait, Completer, Random, ReceiveError, Receiver, loop_id},
 };
 use std::{
+    collections::{BTreeMap, BTreeSet},
     path::Path,
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -51,14 +54,22 @@ impl BrokerFile {
     }
 }
 
+/// A node of the file.
+struct JoinedNode {
+    sink: Arc<dyn BrokerSink>,
+    followed: BTreeSet<Partition>,
+}
+
 pub(super) struct BrokerWriter {
     file: BrokerFile,
     requests: Receiver<WriterRequest>,
     wait: AdaptiveWait,
-    start: BrokerStart,
+    partitions: Partitions,
+    clock: Arc<dyn Clock>,
     random: Random,
     sequences: Sequences,
-    followed: Vec<bool>,
+    /// The nodes that have started.
+    nodes: BTreeMap<NodeNumber, JoinedNode>,
     leases: NodeLeases,
     keep_idle: Duration,
     next_upkeep: Instant,
@@ -67,25 +78,25 @@ pub(super) struct BrokerWriter {
 }
 
 impl BrokerWriter {
+    /// Creates the writer for the nodes of a file. The first one brings its clock and its seed.
     pub(super) fn new(
         file: BrokerFile,
         requests: Receiver<WriterRequest>,
-        start: BrokerStart,
+        first: &BrokerStart,
         keep_idle: Duration,
         thread_id: u32,
     ) -> Self {
-        let random = Random::new(start.seed);
-        let partitions = usize::from(start.partitions.get());
-        let sequences = Sequences { generation: random.next(), numbers: vec![0; partitions] };
-        let followed = vec![false; partitions];
+        let random = Random::new(first.seed ^ Random::system_seed());
+        let numbers = vec![0; usize::from(first.partitions.get())];
         BrokerWriter {
             file,
             requests,
             wait: AdaptiveWait::default(),
-            start,
+            partitions: first.partitions,
+            clock: first.clock.clone(),
+            sequences: Sequences { generation: random.next(), numbers },
             random,
-            sequences,
-            followed,
+            nodes: BTreeMap::new(),
             leases: NodeLeases::default(),
             keep_idle,
             next_upkeep: machine::now(),
@@ -124,9 +135,15 @@ impl BrokerWriter {
             };
             let mut batch = Vec::new();
             let mut next = Some(request);
-            let rest = loop {
+            // Other requests wait for the operations before them.
+            let other = loop {
                 match next.take() {
                     Some(WriterRequest::Operation(operation)) => batch.push(operation),
+                    Some(WriterRequest::Notify(notification, permit)) => {
+                        drop(permit);
+                        let partition = self.partitions.of(&notification.topic);
+                        self.deliver(partition, &BrokerEvent::Notified(notification));
+                    }
                     other => break other,
                 }
                 if batch.len() < BATCH_LIMIT {
@@ -136,17 +153,8 @@ impl BrokerWriter {
             if !batch.is_empty() {
                 self.commit(batch);
             }
-            match rest {
-                Some(WriterRequest::Follow(partition, on)) => {
-                    if let Some(followed) = self.followed.get_mut(usize::from(partition.get())) {
-                        *followed = on;
-                        if on {
-                            self.deliver(BrokerEvent::Following(partition));
-                        }
-                    }
-                }
-                Some(WriterRequest::Close(completer)) => return Some(completer),
-                Some(WriterRequest::Operation(_)) | None => {}
+            if let Some(closed) = other.and_then(|request| self.handle(request)) {
+                return Some(closed);
             }
             if self.next_upkeep <= machine::now() {
                 self.upkeep();
@@ -154,8 +162,32 @@ impl BrokerWriter {
         }
     }
 
+    /// Handles a request that is no operation. Returns the completer of the last one.
+    fn handle(&mut self, request: WriterRequest) -> Option<Completer<()>> {
+        match request {
+            WriterRequest::Join(number, start) => {
+                self.nodes.insert(number, JoinedNode { sink: start.sink, followed: BTreeSet::new() });
+            }
+            WriterRequest::Follow(number, partition, on) => {
+                let node = self.nodes.get_mut(&number)?;
+                if !on {
+                    node.followed.remove(&partition);
+                } else if partition.get() < self.partitions.get() && node.followed.insert(partition) {
+                    tell(&node.sink, BrokerEvent::Following(partition));
+                }
+            }
+            WriterRequest::Leave(number, completer) => {
+                self.nodes.remove(&number);
+                completer.complete(Ok(()));
+            }
+            WriterRequest::Close(completer) => return Some(completer),
+            WriterRequest::Operation(_) | WriterRequest::Notify(..) => {}
+        }
+        None
+    }
+
     fn now(&self) -> i64 {
-        let time = self.start.clock.wall_time().duration_since(SystemTime::UNIX_EPOCH);
+        let time = self.clock.wall_time().duration_since(SystemTime::UNIX_EPOCH);
         time.map_or(0, super::tables::millis)
     }
 
@@ -182,7 +214,7 @@ impl BrokerWriter {
                 let mut events = events.into_iter();
                 let mut delivered = 0;
                 for (operation, end) in batch.into_iter().zip(ends) {
-                    events.by_ref().take(end - delivered).for_each(|event| self.deliver(event));
+                    events.by_ref().take(end - delivered).for_each(|event| self.deliver_stored(event));
                     delivered = end;
                     operation.complete();
                 }
@@ -198,7 +230,7 @@ impl BrokerWriter {
     fn transact(
         &mut self,
         work: impl FnOnce(&mut BrokerTables<'_>, &mut NodeLeases) -> StepResult<()>,
-    ) -> Result<Vec<BrokerEvent>, BrokerError> {
+    ) -> Result<Vec<StoredEvent>, BrokerError> {
         let now = self.now();
         let BrokerFile { database, log } = &mut self.file;
         let connection = &database.connection;
@@ -208,7 +240,7 @@ impl BrokerWriter {
         };
         let mut tables = BrokerTables {
             connection,
-            partitions: self.start.partitions,
+            partitions: self.partitions,
             now,
             random: &self.random,
             sequences: self.sequences.clone(),
@@ -251,14 +283,14 @@ impl BrokerWriter {
         })
     }
 
-    fn deliver(&self, event: BrokerEvent) {
-        if let BrokerEvent::Stored(stored) = &event
-            && !self.followed.get(usize::from(stored.partition.get())).is_some_and(|followed| *followed)
-        {
-            return;
-        }
-        if let Some(message) = caught(|| self.start.sink.handle(event)) {
-            log::error!("the sink of a broker panicked: {message}");
+    fn deliver_stored(&self, event: StoredEvent) {
+        self.deliver(event.partition, &BrokerEvent::Stored(event));
+    }
+
+    /// Delivers an event to the nodes that follow its partition.
+    fn deliver(&self, partition: Partition, event: &BrokerEvent) {
+        for node in self.nodes.values().filter(|node| node.followed.contains(&partition)) {
+            tell(&node.sink, event.clone());
         }
     }
 
@@ -273,5 +305,11 @@ impl BrokerWriter {
         if let Err(error) = done {
             log::warn!("the broker could not remove what has expired: {error}");
         }
+    }
+}
+
+fn tell(sink: &Arc<dyn BrokerSink>, event: BrokerEvent) {
+    if let Some(message) = caught(|| sink.handle(event)) {
+        log::error!("the sink of a broker panicked: {message}");
     }
 }

@@ -104,9 +104,14 @@ impl Drop for Connection {
     }
 }
 
+/// A store may also tell that a topic has begun, because it cannot know whether it had the topic
+/// before. That is left out here.
 fn stored(events: &[BrokerEvent], topic: &TopicName) -> Vec<StoredEvent> {
+    let is_begin = |change: &TopicChange| matches!(change, TopicChange::EpochBegan(at) if at.offset == 0);
     let of_topic = |event: &BrokerEvent| match event {
-        BrokerEvent::Stored(event) if event.topic == *topic => Some(event.clone()),
+        BrokerEvent::Stored(event) if event.topic == *topic && !is_begin(&event.change) => {
+            Some(event.clone())
+        }
         _ => None,
     };
     events.iter().filter_map(of_topic).collect()

@@ -2,6 +2,7 @@
 
 #[cfg(all(unix, feature = "broker-redis"))]
 mod checks;
+mod conform;
 #[cfg(all(unix, feature = "broker-redis"))]
 mod cuts;
 mod node;

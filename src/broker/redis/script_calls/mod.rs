@@ -89,7 +89,7 @@ impl ScriptCalls {
         let script = |source: &'static str| RedisScript::new(source);
         ScriptCalls {
             lanes: start.partitions.all().map(|_| PublishLane::default()).collect(),
-            random: Random::new(start.seed),
+            random: Random::new(start.seed ^ machine::seed().map_or_else(Random::system_seed, |_| 0)),
             servers,
             keys,
             times,

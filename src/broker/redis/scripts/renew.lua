@@ -7,9 +7,6 @@
 local node, name = ARGV[1], ARGV[2]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if redis.call('SISMEMBER', KEYS[3], node) == 1 then
-  return 0
-end
 local current = redis.call('HGET', KEYS[2], name)
 if ARGV[4] == '1' then
   if current and current ~= node then
@@ -17,6 +14,7 @@ if ARGV[4] == '1' then
     redis.call('SADD', KEYS[3], current)
   end
   redis.call('HSET', KEYS[2], name, node)
+  redis.call('SREM', KEYS[3], node)
 else
   local ends = redis.call('ZSCORE', KEYS[1], node)
   if current ~= node or not ends or tonumber(ends) <= now then

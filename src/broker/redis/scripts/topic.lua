@@ -43,6 +43,10 @@ end
 
 -- Begins an epoch behind the last message. The metadata is stored later.
 local function begin_epoch(topic, id)
+  -- Two nodes may have the same random numbers.
+  while string.find(' ' .. topic.epochs, ' ' .. id .. ':', 1, true) do
+    id = text(id + 1)
+  end
   if topic.epoch then
     topic.epochs = topic.epochs .. ' '
   end

@@ -1,6 +1,6 @@
 //! renew.lua and lost.lua
 
-use super::calls::{ScriptResult, argument, integer, key, list, now_ms, number, run, string, text};
+use super::calls::{ScriptResult, argument, key, list, now_ms, number, run, string, text};
 use crate::{codec::RespValue, testing::redis::script::ScriptContext};
 use bytes::Bytes;
 
@@ -9,9 +9,6 @@ pub(super) fn renew(script: &mut ScriptContext<'_>) -> ScriptResult {
     let [node, name, life] = [argument(script, 0)?, argument(script, 1)?, argument(script, 2)?];
     let is_new = argument(script, 3)?[..] == *b"1";
     let now = now_ms(script)?;
-    if integer(script, [b"SISMEMBER", &lost, &node])? == 1 {
-        return Ok(RespValue::Integer(0));
-    }
     let current = string(script, [b"HGET", &incarnations, &name])?;
     if is_new {
         if let Some(current) = current.filter(|current| *current != node) {
@@ -19,6 +16,7 @@ pub(super) fn renew(script: &mut ScriptContext<'_>) -> ScriptResult {
             run(script, [b"SADD", &lost, &current])?;
         }
         run(script, [b"HSET", &incarnations, &name, &node])?;
+        run(script, [b"SREM", &lost, &node])?;
     } else {
         let ends = string(script, [b"ZSCORE", &leases, &node])?;
         let ends = ends.map_or(Ok(0), |ends| number(&ends))?;

@@ -145,7 +145,10 @@ impl TopicMetadata {
 
     /// Begins an epoch behind the last message. The metadata is stored later.
     pub(super) fn begin_epoch(&mut self, id: &[u8]) {
-        let id = String::from_utf8_lossy(id).into_owned();
+        let mut id = String::from_utf8_lossy(id).into_owned();
+        while format!(" {}", self.epochs).contains(&format!(" {id}:")) {
+            id = id.parse::<u64>().map_or_else(|_| id.clone() + "0", |number| (number + 1).to_string());
+        }
         if self.epoch.is_some() {
             self.epochs.push(' ');
         }
