@@ -10,5 +10,7 @@ mod node;
 mod redis_process;
 #[cfg(all(unix, feature = "broker-redis"))]
 mod rewind;
+#[cfg(all(feature = "broker-redis", feature = "simulation"))]
+mod simulated;
 #[cfg(feature = "broker-sqlite")]
 mod sqlite;
