@@ -121,7 +121,8 @@ impl WriteAheadLog {
         self.state.pages = pages;
     }
 
-    /// Copies the log if it has grown. `end_read` is called before, to end a read of the connection.
+    /// Copies the log if it has grown. `end_read` is called before, to end a read of the
+    /// connection.
     ///
     /// # Errors
     ///

@@ -87,14 +87,15 @@ const MAX_SERVERS: usize = 16;
 /// | the number of partitions with which the store was set up | [`BrokerError::Partitions`] |
 /// | the place in the list of servers | [`BrokerError::Unsuitable`] |
 ///
-/// The user needs `EVAL`, `EVALSHA`, `INFO`, `MULTI`, `EXEC`, `PUBLISH`, `SUBSCRIBE`, and the commands
-/// for streams, hashes, strings, sets and sorted sets, on the keys and channels `{prefix*`.
+/// The user needs `EVAL`, `EVALSHA`, `INFO`, `MULTI`, `EXEC`, `PUBLISH`, `SUBSCRIBE`, and the
+/// commands for streams, hashes, strings, sets and sorted sets, on the keys and channels
+/// `{prefix*`.
 ///
 /// # Keys
 ///
-/// All keys and the channel of a partition have the hash tag `{prefix:number}`, so a script uses one
-/// slot of Redis Cluster. Leases and settings have the tag `{prefix}`. A message is one entry of a
-/// stream. Its id is `offset-0`.
+/// All keys and the channel of a partition have the hash tag `{prefix:number}`, so a script uses
+/// one slot of Redis Cluster. Leases and settings have the tag `{prefix}`. A message is one entry
+/// of a stream. Its id is `offset-0`.
 pub struct RedisBroker {
     clients: Vec<RedisClient>,
     prefix: String,
@@ -120,16 +121,16 @@ impl RedisBroker {
     }
 
     /// Adds an independent server, at most 15 times. The partitions are spread over the servers:
-    /// number modulo servers. The first server also has the leases of nodes. All nodes must have the
-    /// same servers in the same order.
+    /// number modulo servers. The first server also has the leases of nodes. All nodes must have
+    /// the same servers in the same order.
     #[must_use]
     pub fn server(mut self, client: RedisClient) -> Self {
         self.clients.push(client);
         self
     }
 
-    /// Sets the begin of the names of keys and channels: 1 to 64 ASCII letters, digits, `-`, `_`, `.`
-    /// or `:`. The default is `netwheel`.
+    /// Sets the begin of the names of keys and channels: 1 to 64 ASCII letters, digits, `-`, `_`,
+    /// `.` or `:`. The default is `netwheel`.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
@@ -154,8 +155,8 @@ impl RedisBroker {
         self
     }
 
-    /// Accepts servers that evict keys when their memory is full. A topic whose key was evicted begins
-    /// a new epoch, and an evicted map is empty.
+    /// Accepts servers that evict keys when their memory is full. A topic whose key was evicted
+    /// begins a new epoch, and an evicted map is empty.
     #[must_use]
     pub fn allow_eviction(mut self) -> Self {
         self.allows_eviction = true;

@@ -1,7 +1,8 @@
 //! `NodeLeases`: the nodes of this process that are alive.
 //!
-//! NodeLeases are kept in memory: all nodes of the file are in this process, and none of them survives
-//! it. An owner of entries without a lease is one of an earlier process, or its lease has ended.
+//! NodeLeases are kept in memory: all nodes of the file are in this process, and none of them
+//! survives it. An owner of entries without a lease is one of an earlier process, or its lease has
+//! ended.
 
 use crate::broker::store::{BrokerError, NodeId, NodeLease};
 use std::collections::BTreeMap;

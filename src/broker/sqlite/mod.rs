@@ -41,20 +41,20 @@ const MAX_PENDING: usize = 16_384;
 /// How long the metadata of an idle topic is kept, unless set otherwise.
 const KEEP_IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// A broker in an SQLite file, for one process. Its topics survive a crash. A clone is the broker of
-/// another node in the same process.
+/// A broker in an SQLite file, for one process. Its topics survive a crash. A clone is the broker
+/// of another node in the same process.
 ///
 /// A message has reached the disk when `publish` completes (write-ahead log, `synchronous=FULL`).
-/// Messages that wait share a transaction, and so one `fsync`. The file is locked while the broker is
-/// open: a second one fails with [`BrokerError::InUse`]. All operations run on one thread, in the
-/// order of the calls.
+/// Messages that wait share a transaction, and so one `fsync`. The file is locked while the broker
+/// is open: a second one fails with [`BrokerError::InUse`]. All operations run on one thread, in
+/// the order of the calls.
 ///
-/// NodeLeases of nodes are kept in memory, because no node of the file survives the process. After a
-/// restart, the next [`end_lost_leases`](Broker::end_lost_leases) removes the entries of earlier
+/// NodeLeases of nodes are kept in memory, because no node of the file survives the process. After
+/// a restart, the next [`end_lost_leases`](Broker::end_lost_leases) removes the entries of earlier
 /// nodes.
 ///
-/// The broker writes nothing more after an error that leaves the state of the disk unknown, such as a
-/// failed `fsync`. Operations then fail with [`BrokerError::Failed`]. A full disk is
+/// The broker writes nothing more after an error that leaves the state of the disk unknown, such as
+/// a failed `fsync`. Operations then fail with [`BrokerError::Failed`]. A full disk is
 /// [`BrokerError::Full`], and operations work again when there is room.
 ///
 /// Positions stay valid over restarts. They are not, without an epoch that says so, if the file was
@@ -98,8 +98,8 @@ enum NodeLife {
 }
 
 impl SqliteBroker {
-    /// Opens or creates a file. Older versions of the tables are migrated. A file of another program
-    /// is not changed.
+    /// Opens or creates a file. Older versions of the tables are migrated. A file of another
+    /// program is not changed.
     ///
     /// # Errors
     ///
@@ -338,8 +338,8 @@ impl Broker for SqliteBroker {
 }
 
 impl Clone for SqliteBroker {
-    /// Returns the broker of another node in the same program, such as in a test of several nodes. It
-    /// was not started yet. The file is closed when all of them are.
+    /// Returns the broker of another node in the same program, such as in a test of several nodes.
+    /// It was not started yet. The file is closed when all of them are.
     fn clone(&self) -> Self {
         self.open.fetch_add(1, Ordering::AcqRel);
         SqliteBroker {

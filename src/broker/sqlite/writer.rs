@@ -1,8 +1,9 @@
 //! `BrokerWriter`: the thread that owns the file.
 //!
-//! Invariants: operations are done in the order of their calls. Those that wait share a transaction,
-//! so that one `fsync` is enough for them. After the commit, the events of an operation are
-//! delivered, and then it completes. After an error that is not transient nothing is written again.
+//! Invariants: operations are done in the order of their calls. Those that wait share a
+//! transaction, so that one `fsync` is enough for them. After the commit, the events of an
+//! operation are delivered, and then it completes. After an error that is not transient nothing is
+//! written again.
 
 use super::{
     errors::{Statement, StepError, StepResult},
@@ -265,7 +266,8 @@ impl BrokerWriter {
             Err(failure) => failure,
         };
         if !connection.is_autocommit() {
-            // The error that counts is the first one. If the rollback fails, so does the next BEGIN.
+            // The error that counts is the first one. If the rollback fails, so does the next
+            // BEGIN.
             let _ = execute("ROLLBACK");
         }
         Err(match failure {

@@ -9,13 +9,8 @@ use crate::{
     codec::RespValue,
     error::{Error, Result, SendError},
     redis::{
-        command::RedisCommand,
-        connection::LaneConnector,
-        error::RedisError,
-        event::RedisConnection,
-        lane::CommandLane,
-        server_info::ServerInfo,
-        subscription::{RedisSubscription, SubscriptionEvent, SubscriptionLane},
+        RedisCommand, RedisSubscription, SubscriptionEvent, connection::LaneConnector, error::RedisError,
+        event::RedisConnection, lane::CommandLane, server_info::ServerInfo, subscription::SubscriptionLane,
     },
     sync::{Completion, Locked, completion},
 };

@@ -14,7 +14,8 @@ use crate::{
     error::{Error, PeerError, Resource, Result, SendError},
     event_loop::EventLoop,
     redis::{
-        command::{CommandRequest, RedisCommand, ScriptCall},
+        RedisCommand,
+        command::{CommandRequest, ScriptCall},
         connection::{Duty, Link, LinkOutput, LinkWake},
         error::RedisError,
         error_reply::ErrorReply,

@@ -7,11 +7,7 @@
 use crate::{
     codec::RespValue,
     error::Error,
-    redis::{
-        command::{RedisCommand, ScriptCall},
-        error::RedisError,
-        error_reply::ErrorReply,
-    },
+    redis::{RedisCommand, command::ScriptCall, error::RedisError, error_reply::ErrorReply},
     sync::Completer,
 };
 use std::{collections::VecDeque, time::Duration};

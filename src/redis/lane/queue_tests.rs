@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
-    redis::command::{CommandRequest, RedisScript},
     redis::server_info::ServerInfo,
+    redis::{RedisScript, command::CommandRequest},
     sync::{Completion, completion},
 };
 

@@ -80,8 +80,8 @@ impl RedisProcess {
         copy(&self.path("appendonlydir"), &self.path("aside"));
     }
 
-    /// Replaces the append-only file of a killed server by that which was kept aside, as if the rest
-    /// had not reached the disk.
+    /// Replaces the append-only file of a killed server by that which was kept aside, as if the
+    /// rest had not reached the disk.
     pub(super) fn lose_writes(&self) {
         std::fs::remove_dir_all(self.path("appendonlydir")).unwrap();
         copy(&self.path("aside"), &self.path("appendonlydir"));

@@ -1,8 +1,8 @@
 //! Nodes with a simulated Redis amid kills, power failures and cuts.
 //!
 //! A reader with the position of a message either finds that message, or is told that its position
-//! is not valid. With `appendfsync always`, no acknowledged message is lost. A message that was sent
-//! again with its id is stored once.
+//! is not valid. With `appendfsync always`, no acknowledged message is lost. A message that was
+//! sent again with its id is stored once.
 
 use netwheel::{
     EventLoopGroup, Result,

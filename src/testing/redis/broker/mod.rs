@@ -1,7 +1,7 @@
 //! The scripts of `RedisBroker`, in Rust: closures in the places of `src/broker/redis/scripts/`.
 //!
-//! Each file has the steps of the script with its name, in the same order. `tests/broker/` plays the
-//! same calls with both.
+//! Each file has the steps of the script with its name, in the same order. `tests/broker/` plays
+//! the same calls with both.
 
 mod calls;
 mod change;
