@@ -12,8 +12,8 @@ pub(crate) struct FileFormat {
     /// The number in the header of the file, so that another program's database is not taken for
     /// one of this format.
     pub(crate) application_id: i64,
-    /// The number in the header of a backup that was never opened as a store. It has no log of its
-    /// own.
+    /// The number in the header of a backup that was never opened as a store. Such a file does not
+    /// have a log.
     pub(crate) backup_id: Option<i64>,
     /// Number n leads from version n to version n + 1. A migration is never edited after a release;
     /// a new one is added.

@@ -2,8 +2,8 @@
 //!
 //! Invariants: a lock for as long as the file is open, so one part of one program uses it as its
 //! store. Other connections may read and write the file at the same time. Write-ahead log with
-//! `synchronous=FULL`: a commit is one `fsync` of the log. This module knows neither the tables nor
-//! what they are for.
+//! `synchronous=FULL`: a commit is one `fsync` of the log. This module does not depend on
+//! the tables.
 
 mod busy_wait;
 mod directory;

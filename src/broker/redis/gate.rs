@@ -59,7 +59,8 @@ impl CheckGate {
         !std::mem::replace(&mut self.lock().is_checking, true)
     }
 
-    /// Ends a check. A transient error is no verdict, but fails the operations that wait.
+    /// Ends a check. A transient error fails the waiting operations, and the next operation begins
+    /// another check.
     pub(super) fn finish(&self, result: Result<(), BrokerError>) {
         let mut state = self.lock();
         state.is_checking = false;

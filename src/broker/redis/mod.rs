@@ -64,7 +64,7 @@ const MAX_SERVERS: usize = 16;
 ///
 /// - A message is stored when `publish` completes, as safely as Redis stores it: with
 ///   `appendfsync always` on disk, with `everysec` up to a second later.
-/// - If Redis comes back without messages that it had acknowledged, a new epoch begins: with the first
+/// - If Redis comes back without acknowledged messages, a new epoch begins: with the first
 ///   message after the restart, or with the first request of a node that has seen a lost message.
 ///   That also holds after `FLUSHALL`, and after a deleted or evicted key. A failover to a replica
 ///   and back to the same process without a message or a reader between is not noticed by nodes
@@ -146,7 +146,7 @@ impl RedisBroker {
         self
     }
 
-    /// Sets how long the metadata of a topic is kept that has no messages, entries or readers. 30
+    /// Sets the life of the metadata of a topic without messages, entries and readers. 30
     /// days by default, 1 minute to 10 years. After that, or up to three times as long, the topic
     /// begins anew with another epoch.
     #[must_use]

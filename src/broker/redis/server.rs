@@ -48,7 +48,7 @@ impl StoreServer {
         }
     }
 
-    /// Begins a check if the process is not the one that was checked.
+    /// Begins a check if the server process has changed since the last check.
     pub(super) fn check_new_process(self: &Arc<Self>) {
         let run_id = self.client.server_info().and_then(|server| server.run_id().map(str::to_owned));
         let checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -130,7 +130,7 @@ impl StoreServer {
     }
 }
 
-/// Returns whether the server keeps what it has acknowledged, as far as its settings tell.
+/// Checks the version and the settings of a server.
 fn suitable(server: &ServerInfo, demands: &ServerDemands) -> Result<(), BrokerError> {
     let unsuitable = |why: String| Err(BrokerError::Unsuitable(why.into()));
     let version = server.version().unwrap_or("unknown");

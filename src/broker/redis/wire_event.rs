@@ -3,7 +3,7 @@
 //! A message has a head with numbers, which ends with a line end, the topic, and a content:
 //!
 //! - `M generation number epoch offset length`: a message. The content is the payload.
-//! - `E …`: an epoch has begun behind the offset. There is no content.
+//! - `E …`: an epoch has begun behind the offset. The content is empty.
 //! - `C …`: a map has changed. The content has the changes, each with a head of its own, a key, a
 //!   value and an owner: `= length length length` or `- length 0 0`.
 //! - `N key length`: a message that is not stored, made by [`notification`]. Without a key, `-`.

@@ -7,8 +7,8 @@ const APPLICATION_ID: i64 = 0x6e77_6272;
 
 /// The migrations. Number n leads from version n to version n + 1.
 const MIGRATIONS: &[&str] = &[
-    // `sum` has the bytes of all messages of a topic so far, and `before` those before a message.
-    // So the limit of bytes needs no sum over rows.
+    // `sum` is the running total of the bytes of a topic, and `before` the total before a message.
+    // The limit of bytes therefore does not sum over rows.
     "CREATE TABLE topics (
         id INTEGER PRIMARY KEY,
         name TEXT NOT NULL UNIQUE,

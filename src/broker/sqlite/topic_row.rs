@@ -25,7 +25,7 @@ pub(super) struct TopicRow {
     pub(super) top: u64,
     /// The offset of the oldest message that is kept, or the one behind the top.
     pub(super) oldest: u64,
-    /// The bytes of all messages so far.
+    /// The running total of the bytes of messages.
     pub(super) sum: i64,
     /// The number of entries of the map.
     pub(super) entries: u64,

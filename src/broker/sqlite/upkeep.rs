@@ -1,6 +1,6 @@
 //! Removes messages, ids and topics that have expired.
 //!
-//! Each call removes a limited number, so that its transaction is short.
+//! Each call removes a limited number of rows, so that its transaction is short.
 
 use super::{
     errors::{Statement, StepResult},

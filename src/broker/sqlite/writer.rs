@@ -31,7 +31,7 @@ use std::{
 /// The largest number of operations in one transaction.
 const BATCH_LIMIT: usize = 1024;
 
-/// The time between two removals of what has expired.
+/// The time between two removals of expired rows.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The file of a broker, before it is started.
@@ -163,7 +163,7 @@ impl BrokerWriter {
         }
     }
 
-    /// Handles a request that is no operation. Returns the completer of the last one.
+    /// Handles a request other than an operation. Returns the completer of `Close`.
     fn handle(&mut self, request: WriterRequest) -> Option<Completer<()>> {
         match request {
             WriterRequest::Join(number, start) => {
@@ -296,7 +296,7 @@ impl BrokerWriter {
         }
     }
 
-    /// Removes what has expired.
+    /// Removes expired rows.
     fn upkeep(&mut self) {
         self.next_upkeep = machine::now() + UPKEEP_INTERVAL;
         if self.failed.is_some() {

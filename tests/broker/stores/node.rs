@@ -1,4 +1,4 @@
-//! `Node`: a broker with what it has told.
+//! `Node`: a started broker and its events.
 
 use crate::support::wait::{PATIENCE, done};
 use bytes::Bytes;

@@ -1,6 +1,6 @@
 //! A Redis that has lost messages which it had acknowledged.
 //!
-//! A reader with the position of a lost message must be told, whoever publishes first.
+//! The position of a lost message must not be valid, whichever node publishes first.
 
 use super::{
     node::{Node, topic},

@@ -84,7 +84,7 @@ impl PendingMessage {
 }
 
 impl ScriptCalls {
-    /// Sends a message, or lets it wait behind those that are sent again.
+    /// Sends a message, or queues it behind messages that are sent again.
     pub(super) fn submit(self: &Arc<Self>, partition: Partition, mut pending: PendingMessage) {
         let mut lane = self.lane(partition).lock();
         pending.number = lane.next_number;

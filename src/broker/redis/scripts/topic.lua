@@ -112,7 +112,7 @@ local function keep_topic(topic, keep, now)
   end
 end
 
--- Stores what an operation has found that is no change: the kind, and an epoch that has begun.
+-- Stores the kind and a new epoch after an operation without a change.
 local function finish_read(topic, kind, now)
   if topic.has_begun then
     redis.call('PUBLISH', ARGV[4], new_event('E', topic, ARGV[5], KEYS[2], ARGV[1], ARGV[2]))

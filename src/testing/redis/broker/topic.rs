@@ -53,7 +53,7 @@ impl CommonArguments {
         run(script, [b"PUBLISH", &self.channel, event]).map(drop)
     }
 
-    /// Stores what an operation has found that is no change: the kind, and an epoch that has begun.
+    /// Stores the kind and a new epoch after an operation without a change.
     pub(super) fn finish_read(
         &self,
         script: &mut ScriptContext<'_>,
