@@ -3,7 +3,7 @@
 use super::{
     errors::{Statement, StepResult},
     leases::NodeLeases,
-    tables::BrokerTables,
+    tables::FileTables,
     topic_row::{TopicKind, TopicRow},
 };
 use crate::broker::store::{
@@ -12,7 +12,7 @@ use crate::broker::store::{
 };
 use rusqlite::{OptionalExtension, Row, params};
 
-impl BrokerTables<'_> {
+impl FileTables<'_> {
     pub(super) fn change(&mut self, update: &MapUpdate, leases: &NodeLeases) -> StepResult<Changed> {
         if update.owner.as_ref().is_some_and(|owner| !leases.is_alive(owner, self.now)) {
             return Err(BrokerError::LeaseEnded.into());

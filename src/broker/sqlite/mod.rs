@@ -32,7 +32,7 @@ use std::{
     },
     time::Duration,
 };
-use tables::BrokerTables;
+use tables::FileTables;
 use writer::{BrokerFile, BrokerWriter};
 
 /// The largest number of operations that wait, unless set otherwise.
@@ -209,7 +209,7 @@ impl SqliteBroker {
     /// Passes an operation to the writer's thread.
     fn call<T: Send + 'static>(
         &self,
-        work: impl FnMut(&mut BrokerTables<'_>, &mut NodeLeases) -> StepResult<T> + Send + 'static,
+        work: impl FnMut(&mut FileTables<'_>, &mut NodeLeases) -> StepResult<T> + Send + 'static,
     ) -> Completion<T> {
         let (requests, permit) = match self.requests().and_then(|requests| Ok((requests, self.permit()?))) {
             Ok(found) => found,

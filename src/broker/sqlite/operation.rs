@@ -1,6 +1,6 @@
 //! `FileOperation`: a request to the writer's thread, with its completion.
 
-use super::{errors::StepResult, tables::BrokerTables};
+use super::{errors::StepResult, tables::FileTables};
 use crate::{
     broker::store::{BrokerError, BrokerStart, Notification, Partition},
     error::Result,
@@ -29,11 +29,7 @@ pub(super) type NodeNumber = u64;
 pub(super) trait FileOperation: Send {
     /// Does the work within a transaction. May be called again after the transaction was rolled
     /// back.
-    fn run(
-        &mut self,
-        tables: &mut BrokerTables<'_>,
-        leases: &mut super::leases::NodeLeases,
-    ) -> StepResult<()>;
+    fn run(&mut self, tables: &mut FileTables<'_>, leases: &mut super::leases::NodeLeases) -> StepResult<()>;
 
     /// Fails the operation, unless it has failed alone before.
     fn fail(&mut self, error: &BrokerError);
@@ -68,13 +64,9 @@ pub(super) struct FnOperation<T, F> {
 impl<T, F> FileOperation for FnOperation<T, F>
 where
     T: Send + 'static,
-    F: FnMut(&mut BrokerTables<'_>, &mut super::leases::NodeLeases) -> StepResult<T> + Send,
+    F: FnMut(&mut FileTables<'_>, &mut super::leases::NodeLeases) -> StepResult<T> + Send,
 {
-    fn run(
-        &mut self,
-        tables: &mut BrokerTables<'_>,
-        leases: &mut super::leases::NodeLeases,
-    ) -> StepResult<()> {
+    fn run(&mut self, tables: &mut FileTables<'_>, leases: &mut super::leases::NodeLeases) -> StepResult<()> {
         self.result = Some(Ok((self.work)(tables, leases)?));
         Ok(())
     }

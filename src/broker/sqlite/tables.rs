@@ -1,4 +1,4 @@
-//! `BrokerTables`: the operations on a file, within one transaction.
+//! `FileTables`: the operations on a file, within one transaction.
 //!
 //! Invariants: an operation that fails alone has written nothing. Events are kept until the
 //! transaction was committed.
@@ -25,7 +25,7 @@ pub(super) struct Sequences {
     pub(super) numbers: Vec<u64>,
 }
 
-pub(super) struct BrokerTables<'a> {
+pub(super) struct FileTables<'a> {
     pub(super) connection: &'a Connection,
     pub(super) partitions: Partitions,
     /// Milliseconds since 1970.
@@ -35,7 +35,7 @@ pub(super) struct BrokerTables<'a> {
     pub(super) events: Vec<StoredEvent>,
 }
 
-impl BrokerTables<'_> {
+impl FileTables<'_> {
     pub(super) fn open(
         &self,
         name: &TopicName,

@@ -4,14 +4,14 @@
 
 use super::{
     errors::{Statement, StepResult},
-    tables::BrokerTables,
+    tables::FileTables,
 };
 use rusqlite::params;
 
 /// The largest number of topics, and of ids, that a call removes.
 const AT_ONCE: i64 = 1000;
 
-pub(super) fn remove_expired(tables: &mut BrokerTables<'_>, keep_idle: i64) -> StepResult<()> {
+pub(super) fn remove_expired(tables: &mut FileTables<'_>, keep_idle: i64) -> StepResult<()> {
     let idle = tables.now.saturating_sub(keep_idle);
     let expired = "SELECT id FROM topics WHERE expires <= ?1 ORDER BY expires LIMIT ?2";
     let unused = "SELECT id FROM topics WHERE used <= ?1 AND expires IS NULL AND entries = 0 LIMIT ?2";

@@ -10,7 +10,7 @@ use super::{
     leases::NodeLeases,
     operation::{FileOperation, NodeNumber, WriterRequest},
     schema::FORMAT,
-    tables::{BrokerTables, Sequences},
+    tables::{FileTables, Sequences},
     upkeep,
 };
 use crate::{
@@ -230,7 +230,7 @@ impl BrokerWriter {
     /// Runs `work` in a transaction, and returns its events after the commit.
     fn transact(
         &mut self,
-        work: impl FnOnce(&mut BrokerTables<'_>, &mut NodeLeases) -> StepResult<()>,
+        work: impl FnOnce(&mut FileTables<'_>, &mut NodeLeases) -> StepResult<()>,
     ) -> Result<Vec<StoredEvent>, BrokerError> {
         let now = self.now();
         let BrokerFile { database, log } = &mut self.file;
@@ -239,7 +239,7 @@ impl BrokerWriter {
             connection.prepare_cached(sql).and_then(|mut statement| statement.execute([])).done()?;
             Ok(())
         };
-        let mut tables = BrokerTables {
+        let mut tables = FileTables {
             connection,
             partitions: self.partitions,
             now,
