@@ -189,12 +189,11 @@ fn faults() -> Faults {
 }
 
 fn explore(persistence: Persistence) -> Explored {
-    let explored = Exploration::new(6)
+    Exploration::new(6)
         .all_faults_together()
         .faults(faults())
         .run(|simulation| scenario(simulation, persistence))
-        .unwrap_or_else(|failure| panic!("{failure}"));
-    explored
+        .unwrap_or_else(|failure| panic!("{failure}"))
 }
 
 #[test]
