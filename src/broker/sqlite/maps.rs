@@ -4,7 +4,7 @@ use super::{
     errors::{Statement, StepResult},
     leases::NodeLeases,
     tables::FileTables,
-    topic_row::{TopicKind, TopicRow},
+    topic_row::{RowKind, TopicRow},
 };
 use crate::broker::store::{
     BrokerError, Changed, EntryChange, MapChange, MapCondition, MapEntry, MapUpdate, NodeId, Position,
@@ -17,7 +17,7 @@ impl FileTables<'_> {
         if update.owner.as_ref().is_some_and(|owner| !leases.is_alive(owner, self.now)) {
             return Err(BrokerError::LeaseEnded.into());
         }
-        let mut topic = self.open(&update.topic, Some(TopicKind::Map), update.seen)?;
+        let mut topic = self.open(&update.topic, Some(RowKind::Map), update.seen)?;
         if topic.id == 0 {
             topic.store(self.connection, self.now)?;
         }
@@ -95,7 +95,7 @@ impl FileTables<'_> {
     }
 
     pub(super) fn snapshot(&mut self, name: &TopicName, seen: Option<Position>) -> StepResult<Snapshot> {
-        let mut topic = self.open(name, Some(TopicKind::Map), seen)?;
+        let mut topic = self.open(name, Some(RowKind::Map), seen)?;
         self.finish_read(&mut topic)?;
         let sql = "SELECT key, value, owner, epoch, offset FROM entries WHERE topic = ?1";
         let mut statement = self.connection.prepare_cached(sql).done()?;
@@ -128,7 +128,7 @@ impl FileTables<'_> {
         let names = statement.query_map([&owner], |row| row.get::<_, String>(0)).done()?;
         for name in names.collect::<rusqlite::Result<Vec<_>>>().done()? {
             let Ok(name) = TopicName::new(name) else { continue };
-            let mut topic = self.open(&name, Some(TopicKind::Map), None)?;
+            let mut topic = self.open(&name, Some(RowKind::Map), None)?;
             let sql = "DELETE FROM entries WHERE topic = ?1 AND owner = ?2 RETURNING key";
             let mut statement = self.connection.prepare_cached(sql).done()?;
             let keys =

@@ -5,7 +5,7 @@
 
 use super::{
     errors::{Statement, StepResult},
-    topic_row::{TopicKind, TopicRow},
+    topic_row::{RowKind, TopicRow},
 };
 use crate::{
     broker::store::{
@@ -39,7 +39,7 @@ impl FileTables<'_> {
     pub(super) fn open(
         &self,
         name: &TopicName,
-        kind: Option<TopicKind>,
+        kind: Option<RowKind>,
         seen: Option<Position>,
     ) -> StepResult<TopicRow> {
         TopicRow::open(self.connection, name, kind, seen, || Epoch::id_from(self.random.next()))
@@ -66,7 +66,7 @@ impl FileTables<'_> {
 
     pub(super) fn publish(&mut self, publication: &Publication) -> StepResult<Published> {
         let Publication { topic: name, payload, seen, id, window, limits, .. } = publication;
-        let mut topic = self.open(name, Some(TopicKind::Messages), *seen)?;
+        let mut topic = self.open(name, Some(RowKind::Messages), *seen)?;
         if let Some(id) = id
             && let Some(position) = self.stored_id(&topic, id.as_bytes())?
         {
@@ -144,7 +144,7 @@ impl FileTables<'_> {
     }
 
     pub(super) fn read(&mut self, name: &TopicName, range: ReadRange) -> StepResult<History> {
-        let mut topic = self.open(name, Some(TopicKind::Messages), range.seen)?;
+        let mut topic = self.open(name, Some(RowKind::Messages), range.seen)?;
         topic.expire(self.connection, self.now)?;
         self.finish_read(&mut topic)?;
         let (after, most) = match range.from {

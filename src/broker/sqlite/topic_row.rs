@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 /// What a topic has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TopicKind {
+pub(super) enum RowKind {
     Messages = 0,
     Map = 1,
 }
@@ -20,7 +20,7 @@ pub(super) struct TopicRow {
     /// Zero for a topic that is not stored yet.
     pub(super) id: i64,
     pub(super) name: TopicName,
-    pub(super) kind: Option<TopicKind>,
+    pub(super) kind: Option<RowKind>,
     pub(super) epochs: Epochs,
     pub(super) top: u64,
     /// The offset of the oldest message that is kept, or the one behind the top.
@@ -42,7 +42,7 @@ impl TopicRow {
     pub(super) fn open(
         connection: &Connection,
         name: &TopicName,
-        kind: Option<TopicKind>,
+        kind: Option<RowKind>,
         seen: Option<Position>,
         new_id: impl FnOnce() -> u64,
     ) -> StepResult<Self> {
@@ -81,8 +81,8 @@ impl TopicRow {
         let mut statement = connection.prepare_cached(sql).done()?;
         let row = statement.query_row([name.as_str()], |row| {
             let kind = match row.get(1)? {
-                Some(0_i64) => Some(TopicKind::Messages),
-                Some(_) => Some(TopicKind::Map),
+                Some(0_i64) => Some(RowKind::Messages),
+                Some(_) => Some(RowKind::Map),
                 None => None,
             };
             let numbers = [row.get::<_, i64>(3)?, row.get(4)?, row.get(6)?].map(i64::unsigned_abs);

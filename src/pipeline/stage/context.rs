@@ -263,7 +263,10 @@ impl<S: Stage> StageContext<'_, S> {
     }
 
     /// Returns a function that requests a call of [`timer`](Stage::timer), for any thread.
-    #[cfg(any(feature = "http", feature = "redis"))]
+    #[cfg_attr(
+        not(any(feature = "http", feature = "redis")),
+        expect(dead_code, reason = "for HTTP clients and the client of Redis")
+    )]
     pub(crate) fn waker(&self) -> impl Fn() + Send + Sync + 'static {
         let (sender, channel) = (self.services.sender.clone(), self.state.key());
         // If the loop has ended, so has the channel.
