@@ -32,6 +32,7 @@ chapters! {
     resp: "resp.md",
     redis: "redis.md",
     durable_timers: "durable-timers.md",
+    nodes: "nodes.md",
     backpressure: "backpressure.md",
     storms: "storms.md",
     threads: "threads.md",
