@@ -1,0 +1,134 @@
+//! `Member`: what one bot has received.
+
+use super::{AcceptedMessage, Verdict, epochs::RoomEpochs};
+use crate::journal::{Entry, Event, Recovered};
+use netwheel::broker::Position;
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
+
+#[derive(Debug)]
+pub(super) struct Member {
+    number: u32,
+    /// The position of the first join, behind which all messages are due.
+    first: Option<Position>,
+    /// The position behind which the next message lies.
+    at: Option<Position>,
+    received: HashSet<Position>,
+    /// The last number of each sender, with the position of that message.
+    numbers: BTreeMap<u32, (u32, Position)>,
+    /// The positions before and after each time that the member was told.
+    told: Vec<(Position, Position)>,
+    last_delivery: Option<Duration>,
+    longest_gap: Duration,
+}
+
+impl Member {
+    pub(super) fn new(number: u32) -> Self {
+        Member {
+            number,
+            first: None,
+            at: None,
+            received: HashSet::new(),
+            numbers: BTreeMap::new(),
+            told: Vec::new(),
+            last_delivery: None,
+            longest_gap: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(super) fn longest_gap(&self) -> Duration {
+        self.longest_gap
+    }
+
+    /// Records an entry of this member.
+    pub(super) fn note(&mut self, entry: &Entry, epochs: &RoomEpochs, verdict: &mut Verdict) {
+        match entry.event {
+            Event::Joined { position, recovered } => match (recovered, self.at) {
+                (_, None) => (self.first, self.at) = (Some(position), Some(position)),
+                (Recovered::Yes, Some(_)) => self.at = Some(position),
+                (Recovered::New | Recovered::No, Some(seen)) => self.tell(seen, position, verdict),
+            },
+            Event::Gap { position } => {
+                if let Some(seen) = self.at {
+                    self.tell(seen, position, verdict);
+                }
+            }
+            Event::Received { position, sender, number } => {
+                let gap = entry.at.saturating_sub(self.last_delivery.unwrap_or(entry.at));
+                self.longest_gap = self.longest_gap.max(gap);
+                self.last_delivery = Some(entry.at);
+                self.receive(position, sender, number, epochs, verdict);
+            }
+            Event::Accepted { .. } | Event::Left => {}
+        }
+    }
+
+    fn tell(&mut self, seen: Position, next: Position, verdict: &mut Verdict) {
+        verdict.tells += 1;
+        self.told.push((seen, next));
+        self.at = Some(next);
+    }
+
+    fn receive(
+        &mut self,
+        position: Position,
+        sender: u32,
+        number: u32,
+        epochs: &RoomEpochs,
+        verdict: &mut Verdict,
+    ) {
+        let me = self.number;
+        let what = move || format!("message {number} of bot {sender} at {position}");
+        verdict.deliveries += 1;
+        if !self.received.insert(position) {
+            verdict.doubled += 1;
+            verdict.note(|| format!("bot {me} has received {} twice", what()));
+            return;
+        }
+        if let Some(at) = self.at.filter(|at| !epochs.is_behind(position, *at)) {
+            verdict.out_of_order += 1;
+            verdict.note(|| format!("bot {me} has received {} behind {at}", what()));
+        } else {
+            self.at = Some(position);
+        }
+        match self.numbers.insert(sender, (number, position)) {
+            // The sender could not know that the first copy was stored, and so has sent it again.
+            Some((last, first)) if last == number && epochs.has_lost(first) => {}
+            Some((last, first)) if last == number => {
+                verdict.doubled += 1;
+                verdict.note(|| format!("bot {me} has received {} again, after {first}", what()));
+            }
+            Some((last, before)) if last > number => {
+                verdict.out_of_order += 1;
+                verdict.note(|| format!("bot {me} has received {} behind {last} at {before}", what()));
+            }
+            _ => {}
+        }
+    }
+
+    /// Checks that the member has received an accepted message, or was told.
+    pub(super) fn look_for(&self, message: &AcceptedMessage, epochs: &RoomEpochs, verdict: &mut Verdict) {
+        let AcceptedMessage { position, sender, number } = *message;
+        let is_due = self.first.is_some_and(|first| epochs.is_behind(position, first));
+        if !is_due || self.received.contains(&position) {
+            return;
+        }
+        if self.told.iter().any(|(seen, next)| epochs.is_told(position, *seen, *next)) {
+            verdict.told += 1;
+            return;
+        }
+        let by_store = epochs.has_lost(position);
+        *if by_store { &mut verdict.untold } else { &mut verdict.lost } += 1;
+        verdict.note(|| {
+            let by = if by_store { ", which the store has lost" } else { "" };
+            let me = self.number;
+            format!("bot {me} has not received message {number} of bot {sender} at {position}{by}")
+        });
+    }
+}

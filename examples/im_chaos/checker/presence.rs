@@ -1,0 +1,46 @@
+//! Compares the lists of members with the connections of the bots.
+
+use super::Verdict;
+use crate::journal::{Event, Journal};
+use std::{collections::BTreeSet, time::Duration};
+
+/// Time after which a user must be listed.
+const LATE: Duration = Duration::from_secs(3);
+
+/// Checks who was listed wrongly.
+pub(super) fn check(journal: &Journal, bots: u32, rooms: u32, verdict: &mut Verdict) {
+    if journal.censuses.is_empty() {
+        return;
+    }
+    // Of each bot, when it has come and when it has left, in this order.
+    let mut stays: Vec<Vec<(Duration, Option<Duration>)>> = vec![Vec::new(); bots as usize];
+    for entry in &journal.entries {
+        let Some(stays) = stays.get_mut(entry.bot as usize) else { continue };
+        match (entry.event, stays.last_mut()) {
+            (Event::Joined { .. }, Some((_, None))) => {}
+            (Event::Joined { .. }, _) => stays.push((entry.at, None)),
+            (Event::Left, Some((_, left @ None))) => *left = Some(entry.at),
+            _ => {}
+        }
+    }
+    let (mut absent, mut ghosts) = (BTreeSet::new(), Duration::ZERO);
+    for census in &journal.censuses {
+        for bot in (census.room..bots).step_by(rooms as usize) {
+            let is_listed = census.users.binary_search(&bot).is_ok();
+            let came = stays[bot as usize].iter().rfind(|(came, _)| *came <= census.at);
+            let is_late = |came: Duration| came + LATE < census.asked;
+            match (is_listed, came) {
+                (true, Some((_, Some(left)))) => ghosts = ghosts.max(census.asked.saturating_sub(*left)),
+                (false, Some((came, left)))
+                    if is_late(*came) && left.is_none_or(|left| left > census.at) && absent.insert(bot) =>
+                {
+                    let (at, room) = (census.asked.as_secs_f64(), census.room);
+                    verdict.note(|| format!("bot {bot} is not listed in room {room} after {at:.1} s"));
+                }
+                _ => {}
+            }
+        }
+    }
+    verdict.absent = Some(absent.len() as u64);
+    verdict.ghosts = Some(ghosts);
+}

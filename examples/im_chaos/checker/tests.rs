@@ -1,0 +1,202 @@
+use super::{Verdict, check};
+use crate::journal::{Census, Entry, Event, Journal, Recovered};
+use netwheel::broker::Position;
+use std::time::Duration;
+
+const BOTS: u32 = 3;
+
+fn at(epoch: u64, offset: u64) -> Position {
+    Position::new(epoch, offset)
+}
+
+/// A run of three bots in one room, in which the test plants faults.
+#[derive(Default)]
+struct Run(Journal);
+
+impl Run {
+    fn new() -> Self {
+        let mut run = Run::default();
+        (0..BOTS).for_each(|bot| run.join(bot, at(1, 0), Recovered::New));
+        run
+    }
+
+    fn add(&mut self, bot: u32, event: Event) {
+        let at = Duration::from_millis(self.0.entries.len() as u64);
+        self.0.entries.push(Entry { at, bot, event });
+    }
+
+    fn join(&mut self, bot: u32, position: Position, recovered: Recovered) {
+        self.add(bot, Event::Joined { position, recovered });
+    }
+
+    fn receive(&mut self, bot: u32, position: Position, number: u32) {
+        self.add(bot, Event::Received { position, sender: 0, number });
+    }
+
+    /// Bot 0 sends a message, which some bots receive.
+    fn say(&mut self, position: Position, number: u32, receivers: &[u32]) {
+        self.add(0, Event::Accepted { position, number });
+        receivers.iter().for_each(|bot| self.receive(*bot, position, number));
+    }
+
+    fn verdict(&self) -> Verdict {
+        check(&self.0, BOTS, 1)
+    }
+}
+
+const ALL: [u32; 3] = [0, 1, 2];
+
+#[test]
+fn a_run_without_faults_is_accepted() {
+    let mut run = Run::new();
+    (1..=9).for_each(|number| run.say(at(1, number.into()), number, &ALL));
+    let verdict = run.verdict();
+    assert!(!verdict.has_faults(), "{verdict:?}");
+    assert_eq!((verdict.accepted, verdict.deliveries, verdict.tells), (9, 27, 0));
+    assert_eq!((verdict.absent, verdict.ghosts), (None, None));
+}
+
+#[test]
+fn a_lost_message_is_found_once_for_each_member() {
+    let mut run = Run::new();
+    run.say(at(1, 1), 1, &ALL);
+    run.say(at(1, 2), 2, &[0]);
+    run.say(at(1, 3), 3, &ALL);
+    let verdict = run.verdict();
+    assert_eq!((verdict.lost, verdict.told, verdict.out_of_order), (2, 0, 0));
+    assert!(verdict.examples[0].contains("bot 1 has not received message 2 of bot 0 at 1:2"), "{verdict:?}");
+}
+
+#[test]
+fn a_message_before_the_first_join_is_not_due() {
+    let mut run = Run::default();
+    run.join(0, at(1, 0), Recovered::New);
+    run.say(at(1, 1), 1, &[0]);
+    run.join(1, at(1, 1), Recovered::New);
+    run.say(at(1, 2), 2, &[0, 1]);
+    assert!(!run.verdict().has_faults());
+}
+
+#[test]
+fn a_doubled_message_is_found_by_position_and_by_number() {
+    let mut run = Run::new();
+    run.say(at(1, 1), 1, &ALL);
+    run.receive(2, at(1, 1), 1);
+    assert_eq!(run.verdict().doubled, 1);
+    run.receive(1, at(1, 2), 1);
+    assert_eq!(run.verdict().doubled, 2);
+}
+
+#[test]
+fn reordered_messages_are_found() {
+    let mut run = Run::new();
+    run.say(at(1, 1), 1, &[0, 1]);
+    run.say(at(1, 2), 2, &ALL);
+    run.receive(2, at(1, 1), 1);
+    let verdict = run.verdict();
+    // By its position, and by the number of its sender.
+    assert_eq!((verdict.out_of_order, verdict.lost, verdict.doubled), (2, 0, 0));
+}
+
+#[test]
+fn messages_that_a_resumed_member_misses_are_lost_unless_it_was_told() {
+    for (recovered, lost, told) in [(Recovered::Yes, 2, 0), (Recovered::No, 0, 2)] {
+        let mut run = Run::new();
+        run.say(at(1, 1), 1, &ALL);
+        run.add(2, Event::Left);
+        run.say(at(1, 2), 2, &[0, 1]);
+        run.say(at(1, 3), 3, &[0, 1]);
+        run.join(2, at(1, 3), recovered);
+        run.say(at(1, 4), 4, &ALL);
+        let verdict = run.verdict();
+        assert_eq!((verdict.lost, verdict.told, verdict.tells), (lost, told, told / 2), "{recovered:?}");
+    }
+}
+
+#[test]
+fn being_told_does_not_excuse_later_losses() {
+    let mut run = Run::new();
+    run.say(at(1, 1), 1, &ALL);
+    run.say(at(1, 2), 2, &[0, 1]);
+    run.add(2, Event::Gap { position: at(1, 2) });
+    run.say(at(1, 3), 3, &[0, 1]);
+    run.say(at(1, 4), 4, &ALL);
+    let verdict = run.verdict();
+    assert_eq!((verdict.lost, verdict.told), (1, 1));
+}
+
+#[test]
+fn a_rewound_store_is_a_fault_only_of_members_that_were_not_told() {
+    let mut run = Run::new();
+    run.say(at(1, 1), 1, &ALL);
+    // The store loses this message. Bot 1 has seen it. Bot 2 has not, and nothing tells it.
+    run.say(at(1, 2), 2, &[0, 1]);
+    [0, 1].into_iter().for_each(|bot| run.add(bot, Event::Gap { position: at(1, 1) }));
+    run.say(at(2, 2), 3, &ALL);
+    let verdict = run.verdict();
+    assert_eq!((verdict.lost, verdict.untold, verdict.told, verdict.tells), (0, 1, 0, 2));
+    assert_eq!((verdict.doubled, verdict.out_of_order), (0, 0));
+    let mut told = run;
+    told.0.entries.insert(
+        told.0.entries.len() - 4,
+        Entry { at: Duration::ZERO, bot: 2, event: Event::Gap { position: at(1, 1) } },
+    );
+    let verdict = told.verdict();
+    assert_eq!((verdict.lost, verdict.untold, verdict.told), (0, 0, 1));
+}
+
+#[test]
+fn a_repetition_of_a_message_that_the_store_has_lost_is_no_fault() {
+    let mut run = Run::new();
+    run.say(at(1, 1), 1, &ALL);
+    // Stored, but the sender has no answer, and sends it again.
+    run.receive(1, at(1, 2), 2);
+    (0..BOTS).for_each(|bot| run.add(bot, Event::Gap { position: at(1, 1) }));
+    run.say(at(2, 2), 2, &ALL);
+    let verdict = run.verdict();
+    assert!(!verdict.has_faults(), "{verdict:?}");
+}
+
+#[test]
+fn an_old_epoch_does_not_return() {
+    let mut run = Run::new();
+    run.say(at(1, 1), 1, &ALL);
+    run.say(at(2, 2), 2, &ALL);
+    run.say(at(1, 3), 3, &ALL);
+    assert_eq!(run.verdict().out_of_order, 3);
+}
+
+#[test]
+fn gaps_in_service_have_quantiles() {
+    let mut run = Run::new();
+    run.say(at(1, 1), 1, &ALL);
+    run.0.entries.push(Entry {
+        at: Duration::from_secs(7),
+        bot: 2,
+        event: Event::Received { position: at(1, 2), sender: 0, number: 2 },
+    });
+    let verdict = run.verdict();
+    assert!(verdict.gap(0.5) < Duration::from_secs(1));
+    assert!(verdict.gap(0.99) > Duration::from_secs(6));
+}
+
+#[test]
+fn members_that_are_not_listed_and_ghosts_are_found() {
+    let second = Duration::from_secs;
+    let mut run = Run::new();
+    run.0.entries.push(Entry { at: second(10), bot: 2, event: Event::Left });
+    let mut list = |asked: u64, users: &[u32]| {
+        let at = second(asked) + Duration::from_millis(100);
+        run.0.censuses.push(Census { asked: second(asked), at, room: 0, users: users.to_vec() });
+    };
+    // Too early for bot 1, and then all are there.
+    list(1, &[0, 2]);
+    list(5, &[0, 1, 2]);
+    // Bot 2 is listed for four seconds after its end.
+    list(14, &[0, 1, 2]);
+    list(16, &[0, 1]);
+    let verdict = run.verdict();
+    assert_eq!((verdict.absent, verdict.ghosts), (Some(0), Some(second(4))));
+    run.0.censuses[1].users.remove(1);
+    assert_eq!(run.verdict().absent, Some(1));
+}

@@ -1,0 +1,113 @@
+//! `RedisServer`: a `redis-server` in a temporary directory.
+
+use super::process::Process;
+use netwheel::{Error, Result};
+use std::{
+    fs, io,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::Path,
+    process::Command,
+};
+use tempfile::TempDir;
+
+/// What a server keeps when its machine fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Persistence {
+    /// `appendfsync always`: everything that was acknowledged.
+    Always,
+    /// `appendfsync everysec`: everything but the last second.
+    EverySecond,
+    /// Nothing.
+    None,
+}
+
+pub(crate) struct RedisServer {
+    directory: TempDir,
+    address: SocketAddr,
+    persistence: Persistence,
+    process: Process,
+}
+
+impl RedisServer {
+    /// Starts a server on a free port.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub(crate) fn start(persistence: Persistence) -> Result<Self> {
+        let directory = tempfile::tempdir().map_err(|e| Error::io("creating a directory for Redis", e))?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        let address = listener.and_then(|listener| listener.local_addr());
+        let address = address.map_err(|e| Error::io("looking for a free port", e))?;
+        let process = Self::run(directory.path(), address, persistence)?;
+        Ok(RedisServer { directory, address, persistence, process })
+    }
+
+    fn run(directory: &Path, address: SocketAddr, persistence: Persistence) -> Result<Process> {
+        let (append, sync) = match persistence {
+            Persistence::Always => ("yes", "always"),
+            Persistence::EverySecond => ("yes", "everysec"),
+            Persistence::None => ("no", "no"),
+        };
+        let mut command = Command::new("redis-server");
+        command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", ""]);
+        command.args(["--appendonly", append, "--appendfsync", sync]);
+        let process = Process::start(command.arg("--dir").arg(directory))?;
+        process.wait_for("eady to accept connections")?;
+        Ok(process)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Keeps a copy of the append-only file of now, to which [`restart`](Self::restart) returns.
+    ///
+    /// The death of a process loses nothing that Redis has written to the kernel. This stands for
+    /// the death of a machine.
+    ///
+    /// # Errors
+    /// If the file cannot be copied.
+    pub(crate) fn keep_file(&self) -> Result {
+        if self.persistence == Persistence::EverySecond {
+            copy(&self.file(), &self.copy()).map_err(|e| Error::io("copying the file of Redis", e))?;
+        }
+        Ok(())
+    }
+
+    /// Kills the server as `kill -9` does.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Starts a killed server with what is in its directory, or with the copy of its file.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub(crate) fn restart(&mut self) -> Result {
+        if self.copy().exists() {
+            let replaced =
+                fs::remove_dir_all(self.file()).and_then(|()| fs::rename(self.copy(), self.file()));
+            replaced.map_err(|e| Error::io("replacing the file of Redis", e))?;
+        }
+        self.process = Self::run(self.directory.path(), self.address, self.persistence)?;
+        Ok(())
+    }
+
+    fn file(&self) -> std::path::PathBuf {
+        self.directory.path().join("appendonlydir")
+    }
+
+    fn copy(&self) -> std::path::PathBuf {
+        self.directory.path().join("kept")
+    }
+}
+
+/// Copies the files of a directory.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for file in fs::read_dir(from)? {
+        let file = file?;
+        fs::copy(file.path(), to.join(file.file_name()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! The records of a run: what each bot was sent, in the order in which it was read.
+
+use netwheel::broker::Position;
+use std::time::Duration;
+
+/// A record of one bot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Time since the start of the run.
+    pub(crate) at: Duration,
+    pub(crate) bot: u32,
+    pub(crate) event: Event,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// The bot is in its room, and messages behind this position follow.
+    Joined { position: Position, recovered: Recovered },
+    /// The bot was told that messages are missing. Those behind this position follow.
+    Gap { position: Position },
+    /// A message with the number that its sender has given it.
+    Received { position: Position, sender: u32, number: u32 },
+    /// The bot's own message is stored.
+    Accepted { position: Position, number: u32 },
+    /// The connection has ended.
+    Left,
+}
+
+/// Whether a bot continues where it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recovered {
+    /// The bot has not asked to.
+    New,
+    Yes,
+    /// The bot was told that messages are missing.
+    No,
+}
+
+/// The members that a node has listed for a room.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Census {
+    /// When the list was asked for, since the start of the run.
+    pub(crate) asked: Duration,
+    /// When the list was received.
+    pub(crate) at: Duration,
+    pub(crate) room: u32,
+    /// Numbers of the bots, in ascending order.
+    pub(crate) users: Vec<u32>,
+}
+
+/// All records of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) censuses: Vec<Census>,
+}

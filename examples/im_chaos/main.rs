@@ -1,0 +1,122 @@
+//! Injects faults into rooms on several nodes, and checks that no accepted message is lost, doubled
+//! or reordered.
+//!
+//! ```text
+//! cargo run --release --features full --example im_chaos
+//! cargo run --release --features full --example im_chaos -- --faults kill-node,pause-node --bots 3000 --rooms 100
+//! cargo run --release --features full --example im_chaos -- --nodes 1 --broker memory
+//! ```
+//!
+//! For each fault, the program starts `redis-server` on a free port with a temporary directory,
+//! three nodes as processes of their own, and bots on loopback. The clients of each node, and its
+//! connections to Redis, go through a proxy of this program, which can hold or cut them. Without
+//! `--server`, the nodes are this program with `--as-node`: rooms on `Topic` and `RedisBroker`,
+//! which speak the part of the chat protocol that rooms need.
+//!
+//! Bots talk in rooms. A bot that loses its connection comes back to another node, with backoff and
+//! jitter, and resumes with the position of the last message that it has received. It repeats a
+//! message with the same id until the message is accepted. A journal records each position that a
+//! bot is sent. In the end, every accepted message must have reached every member of its room, once
+//! and in order, unless the member was told that messages are missing.
+//!
+//! Progress goes to standard error, and a table in Markdown to standard output. `--out` gets the
+//! table as `chaos.md` and `chaos.csv`, and the deliveries per second of each fault as `chaos.svg`.
+//! The exit status is 0 if no guarantee was broken. Ctrl-C ends all processes, and prints the table
+//! of the faults so far.
+//!
+//! | column | |
+//! |---|---|
+//! | lost | accepted messages that the store has kept, but that a member has not received although it was not told; for each member |
+//! | lost by the store, not told | accepted messages that Redis has lost, and which a member has neither received nor was told about; for each member |
+//! | missed and told | accepted messages that a member was told about instead; for each member |
+//! | users wrongly absent | users in a room who were not in a list of its members |
+//! | ghosts gone after | the longest time for which a user was in a list after its connection had ended |
+//! | longest gap | the longest time for which a member has received nothing; also bots without a fault wait for a message in their room |
+//! | all back after | the time from the end of the fault until all bots were in their rooms |
+//!
+//! Reading order: `play/` (a fault, from the first connection to the verdict), `bots/` (the users),
+//! `cluster/` (processes and proxies), `checker/` (the verdict), `node/` (the small node), `report/`
+//! (output).
+
+mod bots;
+mod checker;
+mod cluster;
+mod journal;
+mod node;
+mod options;
+#[path = "../support/output.rs"]
+mod output;
+mod play;
+mod report;
+mod wire;
+
+use clap::Parser;
+use netwheel::{Error, Result};
+use options::Options;
+use output::{Output, complain, say};
+use report::progress::Progress;
+use std::{
+    fs,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+fn main() -> ExitCode {
+    if std::env::args().any(|argument| argument == "--as-node") {
+        let output = Output::start();
+        let is_well = node::main();
+        output.finish();
+        return if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    let options = Options::parse();
+    let output = Output::start();
+    let result = run(&options);
+    if let Err(e) = &result {
+        complain!("{e:#}");
+    }
+    output.finish();
+    if result.is_ok_and(|is_well| is_well) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Plays all faults. Returns whether no guarantee was broken.
+fn run(options: &Options) -> Result<bool> {
+    let faults = options.faults()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let interrupted = stop.clone();
+    ctrlc::set_handler(move || interrupted.store(true, Ordering::Release)).map_err(Error::other)?;
+    let mut progress = Progress::new();
+    let (mut outcomes, mut failed) = (Vec::new(), None);
+    for fault in faults {
+        match play::play(options, fault, &mut progress, &stop) {
+            Ok(outcome) => {
+                let v = &outcome.verdict;
+                let (told, faults) = (v.untold, v.lost + v.doubled + v.out_of_order);
+                let name = fault.name();
+                progress.end(&format!("{name}: {} accepted, {faults} faults, {told} not told", v.accepted));
+                v.examples.iter().for_each(|example| progress.end(&format!("  {example}")));
+                outcomes.push(outcome);
+            }
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
+        }
+    }
+    let table = report::markdown(&outcomes);
+    say!("{}", table.trim_end());
+    let write = |name: &str, text: &str| {
+        let path = options.out.join(name);
+        fs::write(&path, text).map_err(|e| Error::other(format!("writing {}: {e}", path.display())))
+    };
+    fs::create_dir_all(&options.out).map_err(|e| Error::io("creating the directory of --out", e))?;
+    write("chaos.md", &table)?;
+    write("chaos.csv", &report::csv(&outcomes))?;
+    write("chaos.svg", &report::picture::svg(&outcomes))?;
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(outcomes.iter().all(|outcome| !outcome.verdict.has_faults() && outcome.unsettled == 0)),
+    }
+}

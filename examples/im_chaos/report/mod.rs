@@ -1,0 +1,69 @@
+//! The results: a table in Markdown, the same as CSV, and a picture.
+
+pub(crate) mod picture;
+pub(crate) mod progress;
+
+use crate::play::Outcome;
+use std::{fmt::Write, time::Duration};
+
+/// The name of a column, and its cell.
+type Column = (&'static str, fn(&Outcome) -> String);
+
+const COLUMNS: [Column; 14] = [
+    ("accepted", |o| o.verdict.accepted.to_string()),
+    ("deliveries", |o| o.verdict.deliveries.to_string()),
+    ("lost", |o| o.verdict.lost.to_string()),
+    ("lost by the store, not told", |o| o.verdict.untold.to_string()),
+    ("missed and told", |o| o.verdict.told.to_string()),
+    ("times told", |o| o.verdict.tells.to_string()),
+    ("doubled", |o| o.verdict.doubled.to_string()),
+    ("out of order", |o| o.verdict.out_of_order.to_string()),
+    ("users wrongly absent", |o| or_none(o.verdict.absent)),
+    ("ghosts gone after, s", |o| or_none(o.verdict.ghosts.map(seconds))),
+    ("longest gap p99, s", |o| seconds(o.verdict.gap(0.99))),
+    ("longest gap max, s", |o| seconds(o.verdict.gap(1.0))),
+    ("all back after, s", |o| seconds(o.settled_after)),
+    ("not back", |o| o.unsettled.to_string()),
+];
+
+fn or_none(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1}", time.as_secs_f64())
+}
+
+/// Returns the table in Markdown.
+pub(crate) fn markdown(outcomes: &[Outcome]) -> String {
+    let mut text = String::from("| fault |");
+    for (name, _) in COLUMNS {
+        let _ = write!(text, " {name} |");
+    }
+    let _ = writeln!(text, "\n|---|{}", "---:|".repeat(COLUMNS.len()));
+    for outcome in outcomes {
+        let _ = write!(text, "| {} |", outcome.fault.title());
+        for (_, cell) in COLUMNS {
+            let _ = write!(text, " {} |", cell(outcome));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Returns the table as CSV.
+pub(crate) fn csv(outcomes: &[Outcome]) -> String {
+    let mut text = String::from("fault");
+    for (name, _) in COLUMNS {
+        let _ = write!(text, ",\"{name}\"");
+    }
+    text.push('\n');
+    for outcome in outcomes {
+        text.push_str(&outcome.fault.name());
+        for (_, cell) in COLUMNS {
+            let _ = write!(text, ",{}", cell(outcome));
+        }
+        text.push('\n');
+    }
+    text
+}
