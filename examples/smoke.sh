@@ -149,7 +149,7 @@ check_command_output() {
 
 check_help() {
     local name
-    for name in echo_server tls_echo gateway udp_echo im_server im_client im_bots bench_server resp_server ws_echo http_proxy command_output timer_demo timers attack; do
+    for name in echo_server tls_echo gateway udp_echo im_server im_client im_bots im_chaos bench_server resp_server ws_echo http_proxy command_output timer_demo timers attack; do
         "$bin/$name" --help >"$work/help" 2>&1
         expect "$name --help" "$work/help" '^Usage: '
     done
@@ -593,6 +593,19 @@ check_im_bots() {
     done
 }
 
+check_im_chaos() {
+    "$bin/im_chaos" --nodes 1 --broker memory --faults none,reconnect-all --bots 40 --rooms 4 --duration 1s \
+        --out "$work/chaos" >"$work/table" 2>"$work/progress"
+    if [ $? -eq 0 ]; then pass "im_chaos, one node in memory"; else fail "im_chaos" "$work/table" "$work/progress"; fi
+    expect "im_chaos: nothing is lost or doubled" "$work/table" '^[|] all clients [^|]*[|] [1-9][0-9]* [|] [1-9][0-9]*( [|] 0){6} '
+    "$bin/im_chaos" --nodes 1 --broker memory --faults none --duration 600s --out "$work/chaos" >"$work/table" 2>"$work/stopped" &
+    chaos=$!
+    await "$work/stopped" 'talking'
+    kill -INT $chaos
+    ended $chaos
+    expect "im_chaos stops at the first Ctrl-C" "$work/stopped" 'stopped by the user'
+}
+
 check_bench_server() {
     start bench_server 0 echo-raw
     ask "$work/echo" '^hello$' <<<hello
@@ -657,6 +670,7 @@ check_command_output
 check_im_server
 check_im_client
 check_im_bots
+check_im_chaos
 check_bench_server
 check_timer_demo
 check_timers

@@ -23,7 +23,10 @@ pub(crate) enum Event {
     /// The bot's own message is stored.
     Accepted { position: Position, number: u32 },
     /// The connection has ended.
-    Left,
+    Left {
+        /// Whether the bot stays away for a time.
+        stays_away: bool,
+    },
 }
 
 /// Whether a bot continues where it was.

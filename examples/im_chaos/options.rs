@@ -34,11 +34,11 @@ pub(crate) struct Options {
     /// Time for which the connections between a node and Redis are held, or cut in one direction.
     #[arg(long, default_value = "20s", value_parser = humantime::parse_duration)]
     pub(crate) hold: Duration,
-    /// Time for which Redis, or a killed node, is down.
+    /// Time for which Redis is down.
     #[arg(long, default_value = "2s", value_parser = humantime::parse_duration)]
     pub(crate) down: Duration,
-    /// Time for which users stay away whose node was killed, to see when they are not listed any
-    /// more.
+    /// Time for which a killed node is down. Some of its users stay away as long, to see when they
+    /// are not listed any more.
     #[arg(long, default_value = "20s", value_parser = humantime::parse_duration)]
     pub(crate) away: Duration,
     /// Time without a line from a node after which a bot gives its connection up.

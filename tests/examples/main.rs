@@ -1,8 +1,8 @@
-//! The chat server without sockets, its reminders and kept messages as a process, and code shared
-//! by the examples.
+//! The chat server without sockets, its reminders and kept messages as a process, faults in rooms on
+//! several nodes, and code shared by the examples.
 //!
-//! `cargo test` builds the server. For this test alone, build it first:
-//! `cargo build --example im_server --features full`.
+//! `cargo test` builds the programs. For this test alone, build them first:
+//! `cargo build --example im_server --example im_chaos --features full`.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -11,6 +11,8 @@ mod support;
 mod im;
 #[cfg(all(feature = "durable-sqlite", feature = "json"))]
 mod im_abuse;
+#[cfg(all(unix, feature = "broker-redis", feature = "json"))]
+mod im_chaos;
 #[cfg(all(feature = "durable-sqlite", feature = "json"))]
 mod im_direct;
 #[cfg(all(

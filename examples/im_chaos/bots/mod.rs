@@ -220,10 +220,10 @@ impl Shared {
     fn lost(&self, number: usize, attempt: u64, hint: Option<Duration>) {
         let mut bot = lock(&self.bots[number]);
         if bot.attempt == attempt {
-            let was_inside = bot.lose(self.start.elapsed(), hint, self.nodes.len());
+            let lost = bot.lose(self.start.elapsed(), hint, self.nodes.len());
             drop(bot);
-            if was_inside {
-                self.note(number, Event::Left);
+            if lost.was_inside {
+                self.note(number, Event::Left { stays_away: lost.stays_away });
             }
         }
     }

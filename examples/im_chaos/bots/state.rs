@@ -56,6 +56,12 @@ struct UnderWay {
     again: Option<Duration>,
 }
 
+/// The end of an attempt or a connection.
+pub(super) struct Lost {
+    pub(super) was_inside: bool,
+    pub(super) stays_away: bool,
+}
+
 impl Bot {
     pub(super) fn new(number: u32, manners: &Manners, nodes: usize) -> Self {
         // Spread over the interval, and the same in each run.
@@ -104,8 +110,8 @@ impl Bot {
         }
     }
 
-    /// Records the end of an attempt or a connection. Returns whether the bot was inside.
-    pub(super) fn lose(&mut self, now: Duration, hint: Option<Duration>, nodes: usize) -> bool {
+    /// Records the end of an attempt or a connection.
+    pub(super) fn lose(&mut self, now: Duration, hint: Option<Duration>, nodes: usize) -> Lost {
         let was_inside = matches!(self.place, Place::Inside(_));
         let until = if self.stays_away { Duration::MAX } else { now + self.delay(hint) };
         self.place = Place::Outside { until };
@@ -114,7 +120,7 @@ impl Bot {
             // Another node, because this one may be gone.
             self.node = (self.node + 1 + random(nodes as u64 - 1) as usize) % nodes;
         }
-        was_inside
+        Lost { was_inside, stays_away: self.stays_away }
     }
 
     /// The time that the server has asked for, or a backoff, each with jitter.

@@ -45,8 +45,9 @@ impl RoomEpochs {
     /// `seen` that it goes on behind `next`.
     pub(super) fn is_told(&self, message: Position, seen: Position, next: Position) -> bool {
         if message.epoch == seen.epoch && message.offset > seen.offset {
-            // A `next` before `seen` is one of a store that has lost the rest of the epoch.
-            return next.epoch != seen.epoch || next.offset < seen.offset || message.offset <= next.offset;
+            // A `next` that is not behind `seen` is one of a store that has lost the rest of the epoch.
+            let was_rewound = next.offset <= seen.offset && self.has_lost(message);
+            return next.epoch != seen.epoch || was_rewound || message.offset <= next.offset;
         }
         if message.epoch == next.epoch {
             return next.epoch != seen.epoch && message.offset <= next.offset;

@@ -65,7 +65,8 @@ impl Member {
                 self.last_delivery = Some(entry.at);
                 self.receive(position, sender, number, epochs, verdict);
             }
-            Event::Accepted { .. } | Event::Left => {}
+            Event::Left { stays_away: true } => self.last_delivery = None,
+            Event::Accepted { .. } | Event::Left { .. } => {}
         }
     }
 

@@ -93,7 +93,7 @@ pub(crate) fn check(journal: &Journal, bots: u32, rooms: u32) -> Verdict {
             Event::Joined { position, .. } | Event::Gap { position } => {
                 epochs[room].begin(position.epoch);
             }
-            Event::Left => {}
+            Event::Left { .. } => {}
         }
     }
     let mut members: Vec<Member> = (0..bots).map(Member::new).collect();

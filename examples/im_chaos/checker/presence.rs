@@ -19,7 +19,7 @@ pub(super) fn check(journal: &Journal, bots: u32, rooms: u32, verdict: &mut Verd
         match (entry.event, stays.last_mut()) {
             (Event::Joined { .. }, Some((_, None))) => {}
             (Event::Joined { .. }, _) => stays.push((entry.at, None)),
-            (Event::Left, Some((_, left @ None))) => *left = Some(entry.at),
+            (Event::Left { .. }, Some((_, left @ None))) => *left = Some(entry.at),
             _ => {}
         }
     }

@@ -4,6 +4,7 @@ use netwheel::broker::Position;
 use std::time::Duration;
 
 const BOTS: u32 = 3;
+const LEFT: Event = Event::Left { stays_away: false };
 
 fn at(epoch: u64, offset: u64) -> Position {
     Position::new(epoch, offset)
@@ -103,7 +104,7 @@ fn messages_that_a_resumed_member_misses_are_lost_unless_it_was_told() {
     for (recovered, lost, told) in [(Recovered::Yes, 2, 0), (Recovered::No, 0, 2)] {
         let mut run = Run::new();
         run.say(at(1, 1), 1, &ALL);
-        run.add(2, Event::Left);
+        run.add(2, LEFT);
         run.say(at(1, 2), 2, &[0, 1]);
         run.say(at(1, 3), 3, &[0, 1]);
         run.join(2, at(1, 3), recovered);
@@ -178,13 +179,19 @@ fn gaps_in_service_have_quantiles() {
     let verdict = run.verdict();
     assert!(verdict.gap(0.5) < Duration::from_secs(1));
     assert!(verdict.gap(0.99) > Duration::from_secs(6));
+    // The time that a bot is away by itself is no gap.
+    let last = run.0.entries.len() - 1;
+    run.0
+        .entries
+        .insert(last, Entry { at: Duration::from_secs(1), bot: 2, event: Event::Left { stays_away: true } });
+    assert!(run.verdict().gap(1.0) < Duration::from_secs(1));
 }
 
 #[test]
 fn members_that_are_not_listed_and_ghosts_are_found() {
     let second = Duration::from_secs;
     let mut run = Run::new();
-    run.0.entries.push(Entry { at: second(10), bot: 2, event: Event::Left });
+    run.0.entries.push(Entry { at: second(10), bot: 2, event: LEFT });
     let mut list = |asked: u64, users: &[u32]| {
         let at = second(asked) + Duration::from_millis(100);
         run.0.censuses.push(Census { asked: second(asked), at, room: 0, users: users.to_vec() });

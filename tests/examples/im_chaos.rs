@@ -1,0 +1,51 @@
+//! `im_chaos` in short runs: one fault, or the same program without Redis.
+
+use crate::support::process::{are_installed, example};
+use std::process::{Command, Stdio};
+
+/// Runs the program to its end. Returns the table.
+fn run(arguments: &[&str]) -> String {
+    let out = tempfile::tempdir().unwrap();
+    let ran = Command::new(example("im_chaos"))
+        .args(arguments)
+        .args(["--bots", "24", "--rooms", "3", "--rate", "30", "--duration", "300ms", "--patience", "30s"])
+        .arg("--out")
+        .arg(out.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let [table, errors] = [ran.stdout, ran.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(ran.status.success(), "{}; {table}{errors}", ran.status);
+    let rows = std::fs::read_to_string(out.path().join("chaos.csv")).unwrap().lines().count();
+    assert_eq!(rows, table.lines().count() - 1, "{table}");
+    let picture = std::fs::read_to_string(out.path().join("chaos.svg")).unwrap();
+    assert!(picture.starts_with("<svg") && picture.contains("<polyline"), "{picture}");
+    table
+}
+
+/// Returns the cells of a row of the table.
+fn row<'a>(table: &'a str, fault: &str) -> Vec<&'a str> {
+    let row = table.lines().find(|line| line.contains(fault));
+    row.unwrap_or_else(|| panic!("no row {fault} in {table}")).split('|').map(str::trim).skip(2).collect()
+}
+
+#[test]
+fn a_killed_redis_loses_no_message_that_it_has_on_disk() {
+    if !are_installed(&["redis-server", "kill"]) {
+        return;
+    }
+    let table = run(&["--faults", "kill-redis-always", "--down", "100ms"]);
+    let cells = row(&table, "kill of Redis, AOF `always`");
+    let [accepted, deliveries] = [0, 1].map(|cell| cells[cell].parse::<u64>().unwrap());
+    assert!(accepted > 0, "{table}");
+    // Each of the eight members of a room has received each message, and was never told.
+    assert_eq!(deliveries, 8 * accepted, "{table}");
+    assert_eq!(cells[2..8], ["0"; 6], "{table}");
+}
+
+#[test]
+fn one_node_in_memory_has_the_same_checks() {
+    let table = run(&["--nodes", "1", "--broker", "memory", "--faults", "reconnect-all"]);
+    let cells = row(&table, "all clients of a node reconnect at once");
+    assert_eq!(cells[2..8], ["0"; 6], "{table}");
+}
