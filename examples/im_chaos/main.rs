@@ -30,6 +30,7 @@
 //! | lost by the store, not told | accepted messages that Redis has lost, and which a member has neither received nor was told about; for each member |
 //! | missed and told | accepted messages that a member was told about instead; for each member |
 //! | users wrongly absent | users in a room who were not in a list of its members |
+//! | absent for | the longest time for which such a user was not in the lists |
 //! | ghosts gone after | the longest time for which a user was in a list after its connection had ended |
 //! | longest gap | the longest time for which a member has received nothing; also bots without a fault wait for a message in their room |
 //! | all back after | the time from the end of the fault until all bots were in their rooms |

@@ -40,6 +40,8 @@ pub(crate) struct Verdict {
     pub(crate) out_of_order: u64,
     /// Users that were not listed although they were members. `None` if no list was received.
     pub(crate) absent: Option<u64>,
+    /// The longest time for which such a user was not listed. `None` if no list was received.
+    pub(crate) absent_for: Option<Duration>,
     /// The longest time for which a user was listed after its connection had ended. `None` if no
     /// list was received.
     pub(crate) ghosts: Option<Duration>,

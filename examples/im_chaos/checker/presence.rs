@@ -24,23 +24,32 @@ pub(super) fn check(journal: &Journal, bots: u32, rooms: u32, verdict: &mut Verd
         }
     }
     let (mut absent, mut ghosts) = (BTreeSet::new(), Duration::ZERO);
+    let mut absent_for = Duration::ZERO;
+    // Of each bot, since when it is not listed.
+    let mut absent_since = vec![None; bots as usize];
     for census in &journal.censuses {
         for bot in (census.room..bots).step_by(rooms as usize) {
             let is_listed = census.users.binary_search(&bot).is_ok();
             let came = stays[bot as usize].iter().rfind(|(came, _)| *came <= census.at);
-            let is_late = |came: Duration| came + LATE < census.asked;
-            match (is_listed, came) {
-                (true, Some((_, Some(left)))) => ghosts = ghosts.max(census.asked.saturating_sub(*left)),
-                (false, Some((came, left)))
-                    if is_late(*came) && left.is_none_or(|left| left > census.at) && absent.insert(bot) =>
-                {
-                    let (at, room) = (census.asked.as_secs_f64(), census.room);
-                    verdict.note(|| format!("bot {bot} is not listed in room {room} after {at:.1} s"));
-                }
-                _ => {}
+            let is_member = came.is_some_and(|(came, left)| {
+                *came + LATE < census.asked && left.is_none_or(|left| left > census.at)
+            });
+            if let (true, Some((_, Some(left)))) = (is_listed, came) {
+                ghosts = ghosts.max(census.asked.saturating_sub(*left));
+            }
+            let since = &mut absent_since[bot as usize];
+            if is_listed || !is_member {
+                *since = None;
+                continue;
+            }
+            absent_for = absent_for.max(census.at - *since.get_or_insert(census.asked));
+            if absent.insert(bot) {
+                let (at, room) = (census.asked.as_secs_f64(), census.room);
+                verdict.note(|| format!("bot {bot} is not listed in room {room} after {at:.1} s"));
             }
         }
     }
     verdict.absent = Some(absent.len() as u64);
+    verdict.absent_for = Some(absent_for);
     verdict.ghosts = Some(ghosts);
 }

@@ -205,5 +205,9 @@ fn members_that_are_not_listed_and_ghosts_are_found() {
     let verdict = run.verdict();
     assert_eq!((verdict.absent, verdict.ghosts), (Some(0), Some(second(4))));
     run.0.censuses[1].users.remove(1);
-    assert_eq!(run.verdict().absent, Some(1));
+    let verdict = run.verdict();
+    assert_eq!((verdict.absent, verdict.absent_for), (Some(1), Some(Duration::from_millis(100))));
+    // Until it is listed again.
+    run.0.censuses[2].users.remove(1);
+    assert_eq!(run.verdict().absent_for, Some(Duration::from_millis(9100)));
 }

@@ -9,7 +9,7 @@ use std::{fmt::Write, time::Duration};
 /// The name of a column, and its cell.
 type Column = (&'static str, fn(&Outcome) -> String);
 
-const COLUMNS: [Column; 14] = [
+const COLUMNS: [Column; 15] = [
     ("accepted", |o| o.verdict.accepted.to_string()),
     ("deliveries", |o| o.verdict.deliveries.to_string()),
     ("lost", |o| o.verdict.lost.to_string()),
@@ -19,6 +19,7 @@ const COLUMNS: [Column; 14] = [
     ("doubled", |o| o.verdict.doubled.to_string()),
     ("out of order", |o| o.verdict.out_of_order.to_string()),
     ("users wrongly absent", |o| or_none(o.verdict.absent)),
+    ("absent for, s", |o| or_none(o.verdict.absent_for.map(seconds))),
     ("ghosts gone after, s", |o| or_none(o.verdict.ghosts.map(seconds))),
     ("longest gap p99, s", |o| seconds(o.verdict.gap(0.99))),
     ("longest gap max, s", |o| seconds(o.verdict.gap(1.0))),
