@@ -50,6 +50,9 @@ pub(crate) struct Options {
     /// The chat server to test instead of the small node of this program.
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) server: Option<PathBuf>,
+    /// Do not ask for the members of rooms: for servers that list only their own.
+    #[arg(long)]
+    pub(crate) without_presence: bool,
     /// Directory for the table and the timeline.
     #[arg(long, default_value = "target/chaos")]
     pub(crate) out: PathBuf,

@@ -1,18 +1,15 @@
 //! The bots: users that talk in rooms, come back after each loss of their connection, and write a
 //! journal.
 //!
-//! The main thread opens connections and makes bots talk; handlers read on the loops of the bots. A
-//! bot has one message under way, and repeats it with the same id until it is accepted.
+//! One thread opens connections and makes bots talk; handlers read on the loops of the bots. A bot has
+//! one message under way, and repeats it with the same id until it is accepted.
 
 mod session;
 mod state;
+mod stepper;
 
-use crate::{
-    journal::{Census, Entry, Event, Journal},
-    wire::{MAX_LINE, Reply, Request},
-};
-use netwheel::{codec::Line, prelude::*, stage::Json};
-use session::Session;
+use crate::journal::{Census, Entry, Event, Journal};
+use netwheel::prelude::*;
 use state::{Bot, Place};
 use std::{
     net::SocketAddr,
@@ -20,13 +17,10 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
-
-/// Connections that are being opened at a time.
-const IN_FLIGHT: usize = 512;
-/// Time between two lists of the members of a room.
-const CENSUS: Duration = Duration::from_millis(500);
+use stepper::Stepper;
 
 /// How the bots behave.
 #[derive(Debug, Clone, Copy)]
@@ -37,14 +31,14 @@ pub(crate) struct Manners {
     pub(crate) interval: Duration,
     /// Time without a line from the server after which a bot gives its connection up.
     pub(crate) patience: Duration,
+    /// Whether the bots ask for the members of their rooms.
+    pub(crate) asks_for_members: bool,
 }
 
 /// All bots of a run.
 pub(crate) struct Crowd {
     shared: Arc<Shared>,
-    bootstrap: ClientBootstrap,
-    next_census: Duration,
-    censuses: usize,
+    stepper: JoinHandle<()>,
 }
 
 struct Shared {
@@ -55,6 +49,7 @@ struct Shared {
     /// The addresses of the nodes.
     nodes: Vec<SocketAddr>,
     is_talking: AtomicBool,
+    is_over: AtomicBool,
     deliveries: AtomicU64,
 }
 
@@ -75,8 +70,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Crowd {
-    /// Creates bots that are not connected.
-    pub(crate) fn new(group: &EventLoopGroup, manners: Manners, nodes: Vec<SocketAddr>) -> Self {
+    /// Starts bots, which connect to the nodes.
+    pub(crate) fn start(group: &EventLoopGroup, manners: Manners, nodes: Vec<SocketAddr>) -> Self {
         let bots = (0..manners.bots).map(|number| Mutex::new(Bot::new(number, &manners, nodes.len())));
         let shared = Shared {
             manners,
@@ -85,10 +80,12 @@ impl Crowd {
             journal: Mutex::default(),
             nodes,
             is_talking: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
             deliveries: AtomicU64::new(0),
         };
-        let bootstrap = ClientBootstrap::new(group).connect_timeout(manners.patience);
-        Crowd { shared: Arc::new(shared), bootstrap, next_census: Duration::ZERO, censuses: 0 }
+        let shared = Arc::new(shared);
+        let stepper = Stepper::new(group, shared.clone());
+        Crowd { shared, stepper: thread::spawn(move || stepper.run()) }
     }
 
     /// Returns the time since the start.
@@ -98,60 +95,6 @@ impl Crowd {
 
     pub(crate) fn talk(&self, on: bool) {
         self.shared.is_talking.store(on, Ordering::Release);
-    }
-
-    /// Opens connections that are due, makes bots talk, and asks for lists of members.
-    pub(crate) fn step(&mut self) {
-        let now = self.elapsed();
-        let is_talking = self.shared.is_talking.load(Ordering::Acquire);
-        let mut in_flight = 0;
-        for (number, bot) in self.shared.bots.iter().enumerate() {
-            let mut bot = lock(bot);
-            match &bot.place {
-                Place::Outside { until } if *until <= now && in_flight < IN_FLIGHT => {
-                    in_flight += 1;
-                    let attempt = bot.begin_attempt();
-                    let node = self.shared.nodes[bot.node];
-                    drop(bot);
-                    self.dial(number, attempt, node);
-                }
-                Place::Entering => in_flight += 1,
-                Place::Inside(_) => bot.talk(now, is_talking),
-                _ => {}
-            }
-        }
-        if now >= self.next_census {
-            self.next_census = now + CENSUS / self.shared.manners.rooms;
-            self.ask_for_members();
-        }
-    }
-
-    fn dial(&self, bot: usize, attempt: u64, node: SocketAddr) {
-        let (shared, failed) = (self.shared.clone(), self.shared.clone());
-        self.bootstrap
-            .clone()
-            .pipeline(move |_peer| {
-                let lines = Pipeline::codec(Line::new().max_len(MAX_LINE));
-                lines.stage(Json::<Reply, Request>::new()).handler(Session::new(shared.clone(), bot, attempt))
-            })
-            .connect(node)
-            .on_complete(move |connected| {
-                if connected.is_err() {
-                    failed.lost(bot, attempt, None);
-                }
-            });
-    }
-
-    /// Asks for the members of the next room, through its next bot.
-    fn ask_for_members(&mut self) {
-        let Manners { bots, rooms, .. } = self.shared.manners;
-        let (room, round) = (self.censuses as u32 % rooms, self.censuses as u32 / rooms);
-        self.censuses += 1;
-        let members = (bots.saturating_sub(room)).div_ceil(rooms).max(1);
-        let asker = room + round % members * rooms;
-        if let Some(bot) = self.shared.bots.get(asker as usize) {
-            lock(bot).ask_for_members(self.elapsed());
-        }
     }
 
     pub(crate) fn status(&self) -> Status {
@@ -197,6 +140,9 @@ impl Crowd {
 
     /// Returns the records, and closes all connections.
     pub(crate) fn finish(self) -> Journal {
+        self.shared.is_over.store(true, Ordering::Release);
+        // An error says that the thread has panicked, which was printed.
+        let _ = self.stepper.join();
         for bot in &self.shared.bots {
             if let Place::Inside(channel) = lock(bot).leave_for_good() {
                 channel.close();

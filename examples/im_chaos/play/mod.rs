@@ -18,8 +18,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time between two steps of the bots.
-const STEP: Duration = Duration::from_millis(5);
+/// Time between two looks at the bots.
+const STEP: Duration = Duration::from_millis(10);
 /// Time without a delivery after which the bots are complete.
 const QUIET: Duration = Duration::from_millis(1500);
 /// The node that faults hit.
@@ -60,7 +60,7 @@ pub(crate) fn play(
     progress: &mut Progress,
     stop: &AtomicBool,
 ) -> Result<Outcome> {
-    // The proxies have loops of their own, so that a stopped node does not look like a busy bot.
+    // One loop is not enough for the bots and the proxies of a large run.
     let group = EventLoopGroup::builder().threads(2).name("chaos").build()?;
     let program = NodeProgram { server: options.server.clone() };
     let cluster = Cluster::start(&group, program, options.broker, fault.persistence(), options.nodes)?;
@@ -69,8 +69,9 @@ pub(crate) fn play(
         rooms: options.rooms,
         interval: Duration::from_secs_f64(f64::from(options.bots) / options.rate),
         patience: options.patience,
+        asks_for_members: !options.without_presence,
     };
-    let crowd = Crowd::new(&group, manners, cluster.addresses());
+    let crowd = Crowd::start(&group, manners, cluster.addresses());
     let mut play = Play { options, fault, cluster, crowd, progress, stop, marks: Vec::new() };
     let result = play.run();
     let Play { crowd, cluster, marks, .. } = play;
@@ -200,7 +201,7 @@ impl Play<'_> {
         self.marks.push((self.crowd.elapsed(), what));
     }
 
-    /// Lets the bots go on for a time.
+    /// Waits while the bots go on.
     fn go_on(&mut self, what: &str, time: Duration) -> Result {
         self.until(what, time, |_| false).map(drop)
     }
@@ -227,7 +228,7 @@ impl Play<'_> {
         self.until(what, limit, move |status| is_done(status, bots))
     }
 
-    /// Moves the bots until `is_done`, for a time at most. Returns the time that it took, or `None`
+    /// Waits until `is_done`, for a time at most. Returns the time that it took, or `None`
     /// if the time was over before.
     fn until(
         &mut self,
@@ -240,7 +241,6 @@ impl Play<'_> {
             if self.stop.load(Ordering::Acquire) {
                 return Err("stopped by the user".into());
             }
-            self.crowd.step();
             let status = self.crowd.status();
             if is_done(status) {
                 return Ok(Some(began.elapsed()));
