@@ -1,7 +1,7 @@
 //! The records of a run: what each bot was sent, in the order in which it was read.
 
 use netwheel::broker::Position;
-use std::time::Duration;
+use std::{fmt::Write, time::Duration};
 
 /// A record of one bot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,4 +56,36 @@ pub(crate) struct Census {
 pub(crate) struct Journal {
     pub(crate) entries: Vec<Entry>,
     pub(crate) censuses: Vec<Census>,
+}
+
+impl Journal {
+    /// Returns the entries as CSV.
+    pub(crate) fn csv(&self) -> String {
+        let mut text = String::from("seconds,bot,event,epoch,offset,sender,number\n");
+        for Entry { at, bot, event } in &self.entries {
+            let (what, position, sender, number) = match *event {
+                Event::Joined { position, recovered: Recovered::New } => {
+                    ("joined", Some(position), None, None)
+                }
+                Event::Joined { position, recovered: Recovered::Yes } => {
+                    ("recovered", Some(position), None, None)
+                }
+                Event::Joined { position, recovered: Recovered::No } => ("told", Some(position), None, None),
+                Event::Gap { position } => ("gap", Some(position), None, None),
+                Event::Received { position, sender, number } => {
+                    ("received", Some(position), Some(sender), Some(number))
+                }
+                Event::Accepted { position, number } => {
+                    ("accepted", Some(position), Some(*bot), Some(number))
+                }
+                Event::Left { .. } => ("left", None, None, None),
+            };
+            let or_empty = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
+            let [epoch, offset] = [position.map(|at| at.epoch), position.map(|at| at.offset)].map(or_empty);
+            let [sender, number] = [sender, number].map(|value| or_empty(value.map(u64::from)));
+            let seconds = at.as_secs_f64();
+            let _ = writeln!(text, "{seconds:.3},{bot},{what},{epoch},{offset},{sender},{number}");
+        }
+        text
+    }
 }

@@ -53,6 +53,9 @@ pub(crate) struct Options {
     /// Do not ask for the members of rooms: for servers that list only their own.
     #[arg(long)]
     pub(crate) without_presence: bool,
+    /// Also write the journal of the bots, one file for each fault.
+    #[arg(long)]
+    pub(crate) journal: bool,
     /// Directory for the table and the timeline.
     #[arg(long, default_value = "target/chaos")]
     pub(crate) out: PathBuf,

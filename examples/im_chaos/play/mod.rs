@@ -13,6 +13,7 @@ use crate::{
 use fault::Fault;
 use netwheel::prelude::*;
 use std::{
+    fs,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -82,6 +83,11 @@ pub(crate) fn play(
     let (unsettled, settled_after) = result?;
     let verdict = checker::check(&journal, options.bots, options.rooms);
     let timeline = timeline(&journal);
+    if options.journal {
+        let path = options.out.join(format!("journal-{}.csv", fault.name()));
+        let written = fs::create_dir_all(&options.out).and_then(|()| fs::write(&path, journal.csv()));
+        written.map_err(|e| Error::other(format!("writing {}: {e}", path.display())))?;
+    }
     Ok(Outcome { fault, verdict, marks, timeline, unsettled, settled_after })
 }
 

@@ -103,15 +103,18 @@ impl<P: Clone> Follower<P> {
 
     /// A message was stored.
     pub(in crate::broker) fn message(&mut self, item: Item<P>) {
-        let is_needed = match &self.synced {
-            None => self.reading.is_some(),
+        let (is_needed, is_lost) = match &self.synced {
+            None => (self.reading.is_some(), false),
             Some(Synced { epochs, position }) => {
-                !epochs.has(item.position.epoch)
-                    || (epochs.has_message(item.position) && item.position.offset > position.offset)
+                let is_behind = item.position.offset > position.offset;
+                let is_known = epochs.has(item.position.epoch);
+                // An unknown epoch at or before the position: the store has lost the position, and
+                // its offsets may need a long time until they reach it again.
+                (!is_known || (epochs.has_message(item.position) && is_behind), !is_known && !is_behind)
             }
         };
         if is_needed {
-            self.is_behind |= !self.ahead.insert(item, self.next_read);
+            self.is_behind |= !self.ahead.insert(item, self.next_read) || is_lost;
             self.settle();
         }
     }
@@ -282,8 +285,9 @@ impl<P: Clone> Follower<P> {
         }
         let is_behind = self.position().is_some_and(|position| *top > position.offset);
         self.is_behind |= is_behind;
-        // A broker that does not return a message which it has is not asked at once again.
-        self.has_failed |= is_behind && items.is_empty();
+        // A broker that does not return a message which it has is not asked at once again. After a
+        // rewind, it was asked for messages behind another position.
+        self.has_failed |= is_behind && items.is_empty() && self.position() == Some(before);
     }
 
     /// Moves all members to another position, and adds a notice for them.
