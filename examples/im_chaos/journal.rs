@@ -1,4 +1,4 @@
-//! The records of a run: what each bot was sent, in the order in which it was read.
+//! The records of a run: the messages to each bot, in the order of their arrival.
 
 use netwheel::broker::Position;
 use std::{fmt::Write, time::Duration};
@@ -16,7 +16,7 @@ pub(crate) struct Entry {
 pub(crate) enum Event {
     /// The bot is in its room, and messages behind this position follow.
     Joined { position: Position, recovered: Recovered },
-    /// The bot was told that messages are missing. Those behind this position follow.
+    /// Messages are missing. Those behind this position follow.
     Gap { position: Position },
     /// A message with the number that its sender has given it.
     Received { position: Position, sender: u32, number: u32 },
@@ -32,10 +32,10 @@ pub(crate) enum Event {
 /// Whether a bot continues where it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recovered {
-    /// The bot has not asked to.
+    /// The first join.
     New,
     Yes,
-    /// The bot was told that messages are missing.
+    /// Messages are missing.
     No,
 }
 
@@ -70,7 +70,9 @@ impl Journal {
                 Event::Joined { position, recovered: Recovered::Yes } => {
                     ("recovered", Some(position), None, None)
                 }
-                Event::Joined { position, recovered: Recovered::No } => ("told", Some(position), None, None),
+                Event::Joined { position, recovered: Recovered::No } => {
+                    ("not recovered", Some(position), None, None)
+                }
                 Event::Gap { position } => ("gap", Some(position), None, None),
                 Event::Received { position, sender, number } => {
                     ("received", Some(position), Some(sender), Some(number))

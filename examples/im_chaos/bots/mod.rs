@@ -1,8 +1,8 @@
 //! The bots: users that talk in rooms, come back after each loss of their connection, and write a
 //! journal.
 //!
-//! One thread opens connections and makes bots talk; handlers read on the loops of the bots. A bot has
-//! one message under way, and repeats it with the same id until it is accepted.
+//! One thread opens connections and makes bots talk; handlers read on the loops of the bots. A bot
+//! has one message under way, and repeats it with the same id until it is accepted.
 
 mod session;
 mod state;
@@ -112,8 +112,8 @@ impl Crowd {
         status
     }
 
-    /// Makes a share of the bots that are connected to a node stay away after their connection ends:
-    /// one of `share`. Returns how many.
+    /// Makes a share of the bots that are connected to a node stay away after their connection
+    /// ends: one of `share`. Returns how many.
     pub(crate) fn plan_to_stay_away(&self, node: usize, share: usize) -> usize {
         let mut bots = self.shared.bots.iter().map(lock).filter(|bot| bot.node == node);
         let mut chosen = 0;

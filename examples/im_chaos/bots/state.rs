@@ -1,4 +1,4 @@
-//! `Bot`: what a user remembers over its connections.
+//! `Bot`: the state of a user, which outlives its connections.
 
 use super::Manners;
 use crate::wire::{Request, Resume};
@@ -123,7 +123,7 @@ impl Bot {
         Lost { was_inside, stays_away: self.stays_away }
     }
 
-    /// The time that the server has asked for, or a backoff, each with jitter.
+    /// Returns the time until the next attempt: the server's hint and a backoff with jitter.
     fn delay(&self, hint: Option<Duration>) -> Duration {
         if self.returns_at_once && self.failures == 0 {
             return Duration::ZERO;
@@ -173,7 +173,7 @@ impl Bot {
         self.under_way.take_if(|under_way| under_way.number == number).is_some()
     }
 
-    /// Records that a message was refused, or that nobody knows whether it is stored.
+    /// Records that a message was refused, or is perhaps stored. It is sent again later.
     pub(super) fn refuse(&mut self, number: u64, now: Duration) {
         if let Some(under_way) =
             self.under_way.as_mut().filter(|under_way| u64::from(under_way.number) == number)

@@ -41,11 +41,11 @@ impl RoomEpochs {
         self.place(position.epoch) > self.place(other.epoch)
     }
 
-    /// Returns whether a member was told that it misses a message, when it was told at the position
-    /// `seen` that it goes on behind `next`.
-    pub(super) fn is_told(&self, message: Position, seen: Position, next: Position) -> bool {
+    /// Returns whether a gap report covers a message. The member was at `seen`, and continues
+    /// behind `next`.
+    pub(super) fn is_reported(&self, message: Position, seen: Position, next: Position) -> bool {
         if message.epoch == seen.epoch && message.offset > seen.offset {
-            // A `next` that is not behind `seen` is one of a store that has lost the rest of the epoch.
+            // If `next` is not behind `seen`, the store has lost the rest of the epoch.
             let was_rewound = next.offset <= seen.offset && self.has_lost(message);
             return next.epoch != seen.epoch || was_rewound || message.offset <= next.offset;
         }

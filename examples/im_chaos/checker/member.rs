@@ -1,4 +1,4 @@
-//! `Member`: what one bot has received.
+//! `Member`: the messages of one bot.
 
 use super::{AcceptedMessage, Verdict, epochs::RoomEpochs};
 use crate::journal::{Entry, Event, Recovered};
@@ -18,8 +18,8 @@ pub(super) struct Member {
     received: HashSet<Position>,
     /// The last number of each sender, with the position of that message.
     numbers: BTreeMap<u32, (u32, Position)>,
-    /// The positions before and after each time that the member was told.
-    told: Vec<(Position, Position)>,
+    /// The positions before and after each gap report.
+    reports: Vec<(Position, Position)>,
     last_delivery: Option<Duration>,
     longest_gap: Duration,
 }
@@ -32,7 +32,7 @@ impl Member {
             at: None,
             received: HashSet::new(),
             numbers: BTreeMap::new(),
-            told: Vec::new(),
+            reports: Vec::new(),
             last_delivery: None,
             longest_gap: Duration::ZERO,
         }
@@ -52,11 +52,11 @@ impl Member {
             Event::Joined { position, recovered } => match (recovered, self.at) {
                 (_, None) => (self.first, self.at) = (Some(position), Some(position)),
                 (Recovered::Yes, Some(_)) => self.at = Some(position),
-                (Recovered::New | Recovered::No, Some(seen)) => self.tell(seen, position, verdict),
+                (Recovered::New | Recovered::No, Some(seen)) => self.report(seen, position, verdict),
             },
             Event::Gap { position } => {
                 if let Some(seen) = self.at {
-                    self.tell(seen, position, verdict);
+                    self.report(seen, position, verdict);
                 }
             }
             Event::Received { position, sender, number } => {
@@ -70,9 +70,9 @@ impl Member {
         }
     }
 
-    fn tell(&mut self, seen: Position, next: Position, verdict: &mut Verdict) {
-        verdict.tells += 1;
-        self.told.push((seen, next));
+    fn report(&mut self, seen: Position, next: Position, verdict: &mut Verdict) {
+        verdict.reports += 1;
+        self.reports.push((seen, next));
         self.at = Some(next);
     }
 
@@ -99,7 +99,7 @@ impl Member {
             self.at = Some(position);
         }
         match self.numbers.insert(sender, (number, position)) {
-            // The sender could not know that the first copy was stored, and so has sent it again.
+            // The store lost the first copy before its sender had an answer, so it was sent again.
             Some((last, first)) if last == number && epochs.has_lost(first) => {}
             Some((last, first)) if last == number => {
                 verdict.doubled += 1;
@@ -113,19 +113,19 @@ impl Member {
         }
     }
 
-    /// Checks that the member has received an accepted message, or was told.
+    /// Checks that an accepted message was received, or is covered by a gap report.
     pub(super) fn look_for(&self, message: &AcceptedMessage, epochs: &RoomEpochs, verdict: &mut Verdict) {
         let AcceptedMessage { position, sender, number } = *message;
         let is_due = self.first.is_some_and(|first| epochs.is_behind(position, first));
         if !is_due || self.received.contains(&position) {
             return;
         }
-        if self.told.iter().any(|(seen, next)| epochs.is_told(position, *seen, *next)) {
-            verdict.told += 1;
+        if self.reports.iter().any(|(seen, next)| epochs.is_reported(position, *seen, *next)) {
+            verdict.reported += 1;
             return;
         }
         let by_store = epochs.has_lost(position);
-        *if by_store { &mut verdict.untold } else { &mut verdict.lost } += 1;
+        *if by_store { &mut verdict.unreported } else { &mut verdict.lost } += 1;
         verdict.note(|| {
             let by = if by_store { ", which the store has lost" } else { "" };
             let me = self.number;

@@ -1,8 +1,9 @@
 //! Checks the records of a run. Pure: the tests plant faults in small journals.
 //!
-//! A message counts as accepted when its sender was told its position. Every member of the room must
-//! then receive it once and in order, or be told that messages are missing, and the message must be
-//! among these. The bots stay members for the whole run, over all of their connections.
+//! A message is accepted when its sender has received its position. Every member of the room must
+//! then receive it once and in order, or receive a gap report that covers it: a `gap`, or a
+//! `joined` with `recovered: false`. The bots stay members for the whole run, over all of their
+//! connections.
 
 mod epochs;
 mod member;
@@ -26,16 +27,16 @@ pub(crate) struct Verdict {
     pub(crate) accepted: u64,
     /// Messages that members have received.
     pub(crate) deliveries: u64,
-    /// Accepted messages that the store has kept and a member has not received, although the member
-    /// was not told, counted for each member.
+    /// Accepted messages in the store that a member has not received, without a gap report. Counted
+    /// for each member.
     pub(crate) lost: u64,
-    /// Accepted messages that the store has lost, and of which a member was neither sent a copy nor
-    /// told, counted for each member.
-    pub(crate) untold: u64,
-    /// Accepted messages that a member has not received and was told about, counted for each member.
-    pub(crate) told: u64,
-    /// How often members were told that messages are missing.
-    pub(crate) tells: u64,
+    /// Accepted messages that the store has lost before a member has received them, without a gap
+    /// report. Counted for each member.
+    pub(crate) unreported: u64,
+    /// Accepted messages that are covered by gap reports. Counted for each member.
+    pub(crate) reported: u64,
+    /// Gap reports of all members.
+    pub(crate) reports: u64,
     pub(crate) doubled: u64,
     pub(crate) out_of_order: u64,
     /// Users that were not listed although they were members. `None` if no list was received.
@@ -54,7 +55,7 @@ pub(crate) struct Verdict {
 impl Verdict {
     /// Returns whether a guarantee was broken.
     pub(crate) fn has_faults(&self) -> bool {
-        self.lost + self.untold + self.doubled + self.out_of_order > 0
+        self.lost + self.unreported + self.doubled + self.out_of_order > 0
     }
 
     /// Returns the quantile of the longest times without a delivery.

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, time::Duration};
 /// Time after which a user must be listed.
 const LATE: Duration = Duration::from_secs(3);
 
-/// Checks who was listed wrongly.
+/// Looks for absent users and for ghosts.
 pub(super) fn check(journal: &Journal, bots: u32, rooms: u32, verdict: &mut Verdict) {
     if journal.censuses.is_empty() {
         return;

@@ -53,7 +53,7 @@ fn a_run_without_faults_is_accepted() {
     (1..=9).for_each(|number| run.say(at(1, number.into()), number, &ALL));
     let verdict = run.verdict();
     assert!(!verdict.has_faults(), "{verdict:?}");
-    assert_eq!((verdict.accepted, verdict.deliveries, verdict.tells), (9, 27, 0));
+    assert_eq!((verdict.accepted, verdict.deliveries, verdict.reports), (9, 27, 0));
     assert_eq!((verdict.absent, verdict.ghosts), (None, None));
 }
 
@@ -64,7 +64,7 @@ fn a_lost_message_is_found_once_for_each_member() {
     run.say(at(1, 2), 2, &[0]);
     run.say(at(1, 3), 3, &ALL);
     let verdict = run.verdict();
-    assert_eq!((verdict.lost, verdict.told, verdict.out_of_order), (2, 0, 0));
+    assert_eq!((verdict.lost, verdict.reported, verdict.out_of_order), (2, 0, 0));
     assert!(verdict.examples[0].contains("bot 1 has not received message 2 of bot 0 at 1:2"), "{verdict:?}");
 }
 
@@ -100,8 +100,8 @@ fn reordered_messages_are_found() {
 }
 
 #[test]
-fn messages_that_a_resumed_member_misses_are_lost_unless_it_was_told() {
-    for (recovered, lost, told) in [(Recovered::Yes, 2, 0), (Recovered::No, 0, 2)] {
+fn messages_that_a_resumed_member_misses_are_lost_without_a_report() {
+    for (recovered, lost, reported) in [(Recovered::Yes, 2, 0), (Recovered::No, 0, 2)] {
         let mut run = Run::new();
         run.say(at(1, 1), 1, &ALL);
         run.add(2, LEFT);
@@ -110,12 +110,16 @@ fn messages_that_a_resumed_member_misses_are_lost_unless_it_was_told() {
         run.join(2, at(1, 3), recovered);
         run.say(at(1, 4), 4, &ALL);
         let verdict = run.verdict();
-        assert_eq!((verdict.lost, verdict.told, verdict.tells), (lost, told, told / 2), "{recovered:?}");
+        assert_eq!(
+            (verdict.lost, verdict.reported, verdict.reports),
+            (lost, reported, reported / 2),
+            "{recovered:?}"
+        );
     }
 }
 
 #[test]
-fn being_told_does_not_excuse_later_losses() {
+fn a_report_does_not_excuse_later_losses() {
     let mut run = Run::new();
     run.say(at(1, 1), 1, &ALL);
     run.say(at(1, 2), 2, &[0, 1]);
@@ -123,34 +127,34 @@ fn being_told_does_not_excuse_later_losses() {
     run.say(at(1, 3), 3, &[0, 1]);
     run.say(at(1, 4), 4, &ALL);
     let verdict = run.verdict();
-    assert_eq!((verdict.lost, verdict.told), (1, 1));
+    assert_eq!((verdict.lost, verdict.reported), (1, 1));
 }
 
 #[test]
-fn a_rewound_store_is_a_fault_only_of_members_that_were_not_told() {
+fn a_rewound_store_is_a_fault_only_for_members_without_a_report() {
     let mut run = Run::new();
     run.say(at(1, 1), 1, &ALL);
-    // The store loses this message. Bot 1 has seen it. Bot 2 has not, and nothing tells it.
+    // The store loses this message. Bot 1 has received it. Bot 2 has not, and gets no report.
     run.say(at(1, 2), 2, &[0, 1]);
     [0, 1].into_iter().for_each(|bot| run.add(bot, Event::Gap { position: at(1, 1) }));
     run.say(at(2, 2), 3, &ALL);
     let verdict = run.verdict();
-    assert_eq!((verdict.lost, verdict.untold, verdict.told, verdict.tells), (0, 1, 0, 2));
+    assert_eq!((verdict.lost, verdict.unreported, verdict.reported, verdict.reports), (0, 1, 0, 2));
     assert_eq!((verdict.doubled, verdict.out_of_order), (0, 0));
-    let mut told = run;
-    told.0.entries.insert(
-        told.0.entries.len() - 4,
+    let mut reported = run;
+    reported.0.entries.insert(
+        reported.0.entries.len() - 4,
         Entry { at: Duration::ZERO, bot: 2, event: Event::Gap { position: at(1, 1) } },
     );
-    let verdict = told.verdict();
-    assert_eq!((verdict.lost, verdict.untold, verdict.told), (0, 0, 1));
+    let verdict = reported.verdict();
+    assert_eq!((verdict.lost, verdict.unreported, verdict.reported), (0, 0, 1));
 }
 
 #[test]
 fn a_repetition_of_a_message_that_the_store_has_lost_is_no_fault() {
     let mut run = Run::new();
     run.say(at(1, 1), 1, &ALL);
-    // Stored, but the sender has no answer, and sends it again.
+    // Stored and lost without an answer to the sender, which therefore repeats it.
     run.receive(1, at(1, 2), 2);
     (0..BOTS).for_each(|bot| run.add(bot, Event::Gap { position: at(1, 1) }));
     run.say(at(2, 2), 2, &ALL);
@@ -179,7 +183,7 @@ fn gaps_in_service_have_quantiles() {
     let verdict = run.verdict();
     assert!(verdict.gap(0.5) < Duration::from_secs(1));
     assert!(verdict.gap(0.99) > Duration::from_secs(6));
-    // The time that a bot is away by itself is no gap.
+    // The time for which a bot stays away is not a gap.
     let last = run.0.entries.len() - 1;
     run.0
         .entries

@@ -67,7 +67,7 @@ impl Process {
     /// Sends a signal, by the name that `kill` knows.
     ///
     /// # Errors
-    /// If there is no program `kill`, or it fails.
+    /// If the program `kill` cannot be started, or fails.
     pub(crate) fn signal(&self, name: &str) -> Result {
         let (option, process) = (format!("-{name}"), self.child.id().to_string());
         let status = Command::new("kill").args([option, process]).status();

@@ -1,7 +1,8 @@
 //! `CuttingProxy`: a TCP proxy that passes bytes, holds them, or cuts connections.
 //!
-//! A held direction is not read, so its bytes wait in the buffers of the kernel, as they do while a
-//! network loses all packets: they arrive when it has recovered, unless an end gives up before.
+//! A held direction is not read, so its bytes wait in the buffers of the kernel. A network that
+//! drops all packets has the same effect: the bytes arrive after its recovery, unless an end gives
+//! up.
 
 use netwheel::{
     bytes::Bytes,
@@ -15,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-/// What a proxy does with its connections.
+/// The state of all connections through a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
     Pass,
@@ -50,7 +51,7 @@ struct State {
 }
 
 impl CuttingProxy {
-    /// Starts a proxy that has no server yet.
+    /// Starts a proxy. Connections are reset until it has a target.
     ///
     /// # Errors
     /// If it cannot listen.
@@ -79,7 +80,7 @@ impl CuttingProxy {
         self.shared.lock().target = Some(target);
     }
 
-    /// Changes what the proxy does, also with open connections.
+    /// Changes the state of the link, also for open connections.
     pub(crate) fn set(&self, link: Link) {
         let mut state = self.shared.lock();
         state.link = link;
@@ -108,7 +109,7 @@ impl Shared {
     }
 }
 
-/// The handler of one side of a connection: writes what it reads to the other side.
+/// The handler of one side of a connection. Forwards bytes to the other side.
 struct Pipe {
     proxy: Arc<Shared>,
     other: Option<Channel<Bytes>>,

@@ -10,7 +10,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// What a server keeps when its machine fails.
+/// The data that survives a failure of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Persistence {
     /// `appendfsync always`: everything that was acknowledged.
@@ -79,7 +79,7 @@ impl RedisServer {
         self.process.kill();
     }
 
-    /// Starts a killed server with what is in its directory, or with the copy of its file.
+    /// Starts a killed server with the data in its directory, or with the copy of its file.
     ///
     /// # Errors
     /// If it cannot be started.

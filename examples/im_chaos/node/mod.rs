@@ -1,4 +1,5 @@
-//! A small node: rooms of lines on `Topic` and a broker, without the other parts of the chat server.
+//! A small node: rooms of lines on `Topic` and a broker, without the other parts of the chat
+//! server.
 //!
 //! `im_chaos --as-node` runs it. It trusts its clients: a name belongs to anyone who uses it.
 

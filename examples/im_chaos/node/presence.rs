@@ -1,7 +1,7 @@
 //! `Presence`: the members of a room on all nodes, as a map whose entries the nodes own.
 //!
-//! An entry vanishes with the lease of its node. A store that has lost its data has lost the entries
-//! too, so each node compares the map with its sessions from time to time.
+//! An entry vanishes with the lease of its node. A store that has lost its data has lost the
+//! entries too, so each node compares the map with its sessions from time to time.
 
 use netwheel::{
     broker::{

@@ -6,16 +6,16 @@ pub(crate) mod progress;
 use crate::play::Outcome;
 use std::{fmt::Write, time::Duration};
 
-/// The name of a column, and its cell.
+/// The name of a column, and the function for its cells.
 type Column = (&'static str, fn(&Outcome) -> String);
 
 const COLUMNS: [Column; 15] = [
     ("accepted", |o| o.verdict.accepted.to_string()),
     ("deliveries", |o| o.verdict.deliveries.to_string()),
     ("lost", |o| o.verdict.lost.to_string()),
-    ("lost by the store, not told", |o| o.verdict.untold.to_string()),
-    ("missed and told", |o| o.verdict.told.to_string()),
-    ("times told", |o| o.verdict.tells.to_string()),
+    ("lost by the store, unreported", |o| o.verdict.unreported.to_string()),
+    ("missed and reported", |o| o.verdict.reported.to_string()),
+    ("gap reports", |o| o.verdict.reports.to_string()),
     ("doubled", |o| o.verdict.doubled.to_string()),
     ("out of order", |o| o.verdict.out_of_order.to_string()),
     ("users wrongly absent", |o| or_none(o.verdict.absent)),
