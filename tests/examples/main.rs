@@ -1,5 +1,5 @@
-//! The chat server without sockets, its reminders and kept messages as a process, faults in rooms on
-//! several nodes, and code shared by the examples.
+//! The chat server without sockets, its reminders and kept messages as a process, faults in rooms
+//! on several nodes, and code shared by the examples.
 //!
 //! `cargo test` builds the programs. For this test alone, build them first:
 //! `cargo build --example im_server --example im_chaos --features full`.
