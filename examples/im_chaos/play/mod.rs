@@ -141,6 +141,10 @@ impl Play<'_> {
                 }
             }
             Fault::KillRedisAlways | Fault::KillRedisEverysec | Fault::KillRedisNone => {
+                // Some users are away, and have not received the messages that are lost.
+                self.crowd.plan_to_stay_away(VICTIM, 4);
+                self.cluster.nodes[VICTIM].front.reset_all();
+                self.go_on("some users leave", Duration::from_secs(1))?;
                 if let Some(redis) = &self.cluster.redis {
                     redis.keep_file()?;
                 }
@@ -153,6 +157,8 @@ impl Play<'_> {
                 if let Some(redis) = &mut self.cluster.redis {
                     redis.restart()?;
                 }
+                self.mark("start");
+                self.go_on("Redis is back", Duration::from_secs(5))?;
             }
             Fault::OneWayCut => {
                 self.mark("cut");
