@@ -158,7 +158,8 @@ impl Play<'_> {
                     redis.restart()?;
                 }
                 self.mark("start");
-                self.go_on("Redis is back", Duration::from_secs(5))?;
+                // Others talk before these users return.
+                self.go_on("Redis is back", self.options.duration)?;
             }
             Fault::OneWayCut => {
                 self.mark("cut");
