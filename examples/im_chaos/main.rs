@@ -21,13 +21,13 @@
 //!
 //! Progress goes to standard error, and a table in Markdown to standard output. `--out` gets the
 //! table as `chaos.md` and `chaos.csv`, and the deliveries per second of each fault as `chaos.svg`.
-//! The exit status is 0 if no guarantee was broken. Ctrl-C ends all processes, and prints the table
-//! of the faults so far.
+//! The exit status is 0 if no guarantee was broken: nothing lost, doubled or out of order, and all
+//! bots back. Ctrl-C ends all processes, and prints the table of the faults so far.
 //!
 //! | column | |
 //! |---|---|
 //! | lost | accepted messages in the store that a member has not received, without a gap report; for each member |
-//! | lost by the store, unreported | accepted messages that Redis lost before a member received them, without a gap report; for each member |
+//! | lost by the store, unreported | accepted messages that Redis lost before a member received them, without a gap report; for each member. These members were away, and their positions stayed valid. |
 //! | missed and reported | accepted messages that are covered by gap reports; for each member |
 //! | users wrongly absent | users in a room who were not in a list of its members |
 //! | absent for | the longest time for which such a user was not in the lists |

@@ -53,9 +53,10 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Returns whether a guarantee was broken.
+    /// Returns whether a guarantee was broken. That a store has lost messages is reported only to
+    /// members that have received one of them.
     pub(crate) fn has_faults(&self) -> bool {
-        self.lost + self.unreported + self.doubled + self.out_of_order > 0
+        self.lost + self.doubled + self.out_of_order > 0
     }
 
     /// Returns the quantile of the longest times without a delivery.
