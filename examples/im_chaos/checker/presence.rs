@@ -6,6 +6,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 /// Time after which a user must be listed.
 const LATE: Duration = Duration::from_secs(3);
+/// Time between a join at a node and its arrival at the bot.
+const RETURNS: Duration = Duration::from_secs(1);
 
 /// Looks for absent users and for ghosts.
 pub(super) fn check(journal: &Journal, bots: u32, rooms: u32, verdict: &mut Verdict) {
@@ -34,7 +36,10 @@ pub(super) fn check(journal: &Journal, bots: u32, rooms: u32, verdict: &mut Verd
             let is_member = came.is_some_and(|(came, left)| {
                 *came + LATE < census.asked && left.is_none_or(|left| left > census.at)
             });
-            if let (true, Some((_, Some(left)))) = (is_listed, came) {
+            // A bot that is about to return is listed before it has read that it has joined.
+            let next = stays[bot as usize].iter().find(|(came, _)| *came > census.at);
+            let returns = next.is_some_and(|(came, _)| *came < census.at + RETURNS);
+            if let (true, false, Some((_, Some(left)))) = (is_listed, returns, came) {
                 ghosts = ghosts.max(census.asked.saturating_sub(*left));
             }
             let since = &mut absent_since[bot as usize];

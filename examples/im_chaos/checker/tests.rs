@@ -196,18 +196,25 @@ fn members_that_are_not_listed_and_ghosts_are_found() {
     let second = Duration::from_secs;
     let mut run = Run::new();
     run.0.entries.push(Entry { at: second(10), bot: 2, event: LEFT });
-    let mut list = |asked: u64, users: &[u32]| {
+    let list = |run: &mut Run, asked: u64, users: &[u32]| {
         let at = second(asked) + Duration::from_millis(100);
         run.0.censuses.push(Census { asked: second(asked), at, room: 0, users: users.to_vec() });
     };
     // Too early for bot 1, and then all are there.
-    list(1, &[0, 2]);
-    list(5, &[0, 1, 2]);
+    list(&mut run, 1, &[0, 2]);
+    list(&mut run, 5, &[0, 1, 2]);
     // Bot 2 is listed for four seconds after its end.
-    list(14, &[0, 1, 2]);
-    list(16, &[0, 1]);
+    list(&mut run, 14, &[0, 1, 2]);
+    list(&mut run, 16, &[0, 1]);
     let verdict = run.verdict();
     assert_eq!((verdict.absent, verdict.ghosts), (Some(0), Some(second(4))));
+    // A bot that is listed just before it has joined again is not a ghost.
+    let joined = Event::Joined { position: at(1, 0), recovered: Recovered::Yes };
+    run.0.entries.push(Entry { at: second(14) + Duration::from_millis(200), bot: 2, event: joined });
+    run.0.censuses.truncate(3);
+    assert_eq!(run.verdict().ghosts, Some(Duration::ZERO));
+    run.0.entries.pop();
+    list(&mut run, 16, &[0, 1]);
     run.0.censuses[1].users.remove(1);
     let verdict = run.verdict();
     assert_eq!((verdict.absent, verdict.absent_for), (Some(1), Some(Duration::from_millis(100))));
