@@ -17,7 +17,7 @@
 //! jitter, and resumes with the position of the last message that it has received. It repeats a
 //! message with the same id until the message is accepted. A journal records each position that a
 //! bot is sent. In the end, every accepted message must have reached every member of its room, once
-//! and in order, unless a gap report covers it: a `gap`, or a `joined` with `recovered: false`.
+//! and in order, unless a notice covers it: a `gap`, or a `joined` with `recovered: false`.
 //!
 //! Progress goes to standard error, and a table in Markdown to standard output. `--out` gets the
 //! table as `chaos.md` and `chaos.csv`, and the deliveries per second of each fault as `chaos.svg`.
@@ -26,9 +26,9 @@
 //!
 //! | column | |
 //! |---|---|
-//! | lost | accepted messages in the store that a member has not received, without a gap report; for each member |
-//! | lost by the store, unreported | accepted messages that Redis lost before a member received them, without a gap report; for each member. These members were away, and their positions stayed valid. |
-//! | missed and reported | accepted messages that are covered by gap reports; for each member |
+//! | lost | accepted messages in the store that a member has not received, without a notice; for each member |
+//! | lost by the store, no notice | accepted messages that Redis lost before a member received them, without a notice; for each member. These members were away, and their positions stayed valid. |
+//! | missed, with a notice | accepted messages that are covered by notices; for each member |
 //! | users wrongly absent | users in a room who were not in a list of its members |
 //! | absent for | the longest time for which such a user was not in the lists |
 //! | ghosts gone after | the longest time for which a user was in a list after its connection had ended |
@@ -94,10 +94,10 @@ fn run(options: &Options) -> Result<bool> {
         match play::play(options, fault, &mut progress, &stop) {
             Ok(outcome) => {
                 let v = &outcome.verdict;
-                let (unreported, faults) = (v.unreported, v.lost + v.doubled + v.out_of_order);
+                let (without_notice, faults) = (v.without_notice, v.lost + v.doubled + v.out_of_order);
                 let name = fault.name();
                 progress.end(&format!(
-                    "{name}: {} accepted, {faults} faults, {unreported} unreported",
+                    "{name}: {} accepted, {faults} faults, {without_notice} without a notice",
                     v.accepted
                 ));
                 v.examples.iter().for_each(|example| progress.end(&format!("  {example}")));

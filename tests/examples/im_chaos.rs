@@ -38,7 +38,7 @@ fn a_killed_redis_loses_no_message_that_it_has_on_disk() {
     let cells = row(&table, "kill of Redis, AOF `always`");
     let [accepted, deliveries] = [0, 1].map(|cell| cells[cell].parse::<u64>().unwrap());
     assert!(accepted > 0, "{table}");
-    // Each of the eight members of a room has received each message, without a gap report.
+    // Each of the eight members of a room has received each message, without a notice.
     assert_eq!(deliveries, 8 * accepted, "{table}");
     assert_eq!(cells[2..8], ["0"; 6], "{table}");
 }

@@ -41,9 +41,9 @@ impl RoomEpochs {
         self.place(position.epoch) > self.place(other.epoch)
     }
 
-    /// Returns whether a gap report covers a message. The member was at `seen`, and continues
+    /// Returns whether a notice covers a message. The member was at `seen`, and continues
     /// behind `next`.
-    pub(super) fn is_reported(&self, message: Position, seen: Position, next: Position) -> bool {
+    pub(super) fn is_covered(&self, message: Position, seen: Position, next: Position) -> bool {
         if message.epoch == seen.epoch && message.offset > seen.offset {
             // If `next` is not behind `seen`, the store has lost the rest of the epoch.
             let was_rewound = next.offset <= seen.offset && self.has_lost(message);

@@ -18,8 +18,8 @@ pub(super) struct Member {
     received: HashSet<Position>,
     /// The last number of each sender, with the position of that message.
     numbers: BTreeMap<u32, (u32, Position)>,
-    /// The positions before and after each gap report.
-    reports: Vec<(Position, Position)>,
+    /// The positions before and after each notice.
+    notices: Vec<(Position, Position)>,
     last_delivery: Option<Duration>,
     longest_gap: Duration,
 }
@@ -32,7 +32,7 @@ impl Member {
             at: None,
             received: HashSet::new(),
             numbers: BTreeMap::new(),
-            reports: Vec::new(),
+            notices: Vec::new(),
             last_delivery: None,
             longest_gap: Duration::ZERO,
         }
@@ -52,11 +52,11 @@ impl Member {
             Event::Joined { position, recovered } => match (recovered, self.at) {
                 (_, None) => (self.first, self.at) = (Some(position), Some(position)),
                 (Recovered::Yes, Some(_)) => self.at = Some(position),
-                (Recovered::New | Recovered::No, Some(seen)) => self.report(seen, position, verdict),
+                (Recovered::New | Recovered::No, Some(seen)) => self.note_notice(seen, position, verdict),
             },
             Event::Gap { position } => {
                 if let Some(seen) = self.at {
-                    self.report(seen, position, verdict);
+                    self.note_notice(seen, position, verdict);
                 }
             }
             Event::Received { position, sender, number } => {
@@ -70,9 +70,9 @@ impl Member {
         }
     }
 
-    fn report(&mut self, seen: Position, next: Position, verdict: &mut Verdict) {
-        verdict.reports += 1;
-        self.reports.push((seen, next));
+    fn note_notice(&mut self, seen: Position, next: Position, verdict: &mut Verdict) {
+        verdict.notices += 1;
+        self.notices.push((seen, next));
         self.at = Some(next);
     }
 
@@ -113,19 +113,19 @@ impl Member {
         }
     }
 
-    /// Checks that an accepted message was received, or is covered by a gap report.
+    /// Checks that an accepted message was received, or is covered by a notice.
     pub(super) fn look_for(&self, message: &AcceptedMessage, epochs: &RoomEpochs, verdict: &mut Verdict) {
         let AcceptedMessage { position, sender, number } = *message;
         let is_due = self.first.is_some_and(|first| epochs.is_behind(position, first));
         if !is_due || self.received.contains(&position) {
             return;
         }
-        if self.reports.iter().any(|(seen, next)| epochs.is_reported(position, *seen, *next)) {
-            verdict.reported += 1;
+        if self.notices.iter().any(|(seen, next)| epochs.is_covered(position, *seen, *next)) {
+            verdict.noticed += 1;
             return;
         }
         let by_store = epochs.has_lost(position);
-        *if by_store { &mut verdict.unreported } else { &mut verdict.lost } += 1;
+        *if by_store { &mut verdict.without_notice } else { &mut verdict.lost } += 1;
         verdict.note(|| {
             let by = if by_store { ", which the store has lost" } else { "" };
             let me = self.number;

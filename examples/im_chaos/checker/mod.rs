@@ -1,7 +1,7 @@
 //! Checks the records of a run. Pure: the tests plant faults in small journals.
 //!
 //! A message is accepted when its sender has received its position. Every member of the room must
-//! then receive it once and in order, or receive a gap report that covers it: a `gap`, or a
+//! then receive it once and in order, or receive a notice that covers it: a `gap`, or a
 //! `joined` with `recovered: false`. The bots stay members for the whole run, over all of their
 //! connections.
 
@@ -27,16 +27,16 @@ pub(crate) struct Verdict {
     pub(crate) accepted: u64,
     /// Messages that members have received.
     pub(crate) deliveries: u64,
-    /// Accepted messages in the store that a member has not received, without a gap report. Counted
+    /// Accepted messages in the store that a member has not received, without a notice. Counted
     /// for each member.
     pub(crate) lost: u64,
-    /// Accepted messages that the store has lost before a member has received them, without a gap
-    /// report. Counted for each member.
-    pub(crate) unreported: u64,
-    /// Accepted messages that are covered by gap reports. Counted for each member.
-    pub(crate) reported: u64,
-    /// Gap reports of all members.
-    pub(crate) reports: u64,
+    /// Accepted messages that the store has lost before a member has received them, without a
+    /// notice. Counted for each member.
+    pub(crate) without_notice: u64,
+    /// Accepted messages that are covered by notices. Counted for each member.
+    pub(crate) noticed: u64,
+    /// Notices to all members.
+    pub(crate) notices: u64,
     pub(crate) doubled: u64,
     pub(crate) out_of_order: u64,
     /// Users that were not listed although they were members. `None` if no list was received.
@@ -53,8 +53,8 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Returns whether a guarantee was broken. That a store has lost messages is reported only to
-    /// members that have received one of them.
+    /// Returns whether a guarantee was broken. Members get no notice of messages that the store
+    /// has lost, if they have received none of them.
     pub(crate) fn has_faults(&self) -> bool {
         self.lost + self.doubled + self.out_of_order > 0
     }

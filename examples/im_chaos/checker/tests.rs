@@ -53,7 +53,7 @@ fn a_run_without_faults_is_accepted() {
     (1..=9).for_each(|number| run.say(at(1, number.into()), number, &ALL));
     let verdict = run.verdict();
     assert!(!verdict.has_faults(), "{verdict:?}");
-    assert_eq!((verdict.accepted, verdict.deliveries, verdict.reports), (9, 27, 0));
+    assert_eq!((verdict.accepted, verdict.deliveries, verdict.notices), (9, 27, 0));
     assert_eq!((verdict.absent, verdict.ghosts), (None, None));
 }
 
@@ -64,7 +64,7 @@ fn a_lost_message_is_found_once_for_each_member() {
     run.say(at(1, 2), 2, &[0]);
     run.say(at(1, 3), 3, &ALL);
     let verdict = run.verdict();
-    assert_eq!((verdict.lost, verdict.reported, verdict.out_of_order), (2, 0, 0));
+    assert_eq!((verdict.lost, verdict.noticed, verdict.out_of_order), (2, 0, 0));
     assert!(verdict.examples[0].contains("bot 1 has not received message 2 of bot 0 at 1:2"), "{verdict:?}");
 }
 
@@ -100,8 +100,8 @@ fn reordered_messages_are_found() {
 }
 
 #[test]
-fn messages_that_a_resumed_member_misses_are_lost_without_a_report() {
-    for (recovered, lost, reported) in [(Recovered::Yes, 2, 0), (Recovered::No, 0, 2)] {
+fn messages_that_a_resumed_member_misses_are_lost_without_a_notice() {
+    for (recovered, lost, noticed) in [(Recovered::Yes, 2, 0), (Recovered::No, 0, 2)] {
         let mut run = Run::new();
         run.say(at(1, 1), 1, &ALL);
         run.add(2, LEFT);
@@ -111,15 +111,15 @@ fn messages_that_a_resumed_member_misses_are_lost_without_a_report() {
         run.say(at(1, 4), 4, &ALL);
         let verdict = run.verdict();
         assert_eq!(
-            (verdict.lost, verdict.reported, verdict.reports),
-            (lost, reported, reported / 2),
+            (verdict.lost, verdict.noticed, verdict.notices),
+            (lost, noticed, noticed / 2),
             "{recovered:?}"
         );
     }
 }
 
 #[test]
-fn a_report_does_not_excuse_later_losses() {
+fn a_notice_does_not_excuse_later_losses() {
     let mut run = Run::new();
     run.say(at(1, 1), 1, &ALL);
     run.say(at(1, 2), 2, &[0, 1]);
@@ -127,27 +127,27 @@ fn a_report_does_not_excuse_later_losses() {
     run.say(at(1, 3), 3, &[0, 1]);
     run.say(at(1, 4), 4, &ALL);
     let verdict = run.verdict();
-    assert_eq!((verdict.lost, verdict.reported), (1, 1));
+    assert_eq!((verdict.lost, verdict.noticed), (1, 1));
 }
 
 #[test]
-fn a_rewound_store_is_a_fault_only_for_members_without_a_report() {
+fn a_rewound_store_is_a_fault_only_for_members_without_a_notice() {
     let mut run = Run::new();
     run.say(at(1, 1), 1, &ALL);
-    // The store loses this message. Bot 1 has received it. Bot 2 has not, and gets no report.
+    // The store loses this message. Bot 1 has received it. Bot 2 has not, and gets no notice.
     run.say(at(1, 2), 2, &[0, 1]);
     [0, 1].into_iter().for_each(|bot| run.add(bot, Event::Gap { position: at(1, 1) }));
     run.say(at(2, 2), 3, &ALL);
     let verdict = run.verdict();
-    assert_eq!((verdict.lost, verdict.unreported, verdict.reported, verdict.reports), (0, 1, 0, 2));
+    assert_eq!((verdict.lost, verdict.without_notice, verdict.noticed, verdict.notices), (0, 1, 0, 2));
     assert_eq!((verdict.doubled, verdict.out_of_order), (0, 0));
-    let mut reported = run;
-    reported.0.entries.insert(
-        reported.0.entries.len() - 4,
+    let mut noticed = run;
+    noticed.0.entries.insert(
+        noticed.0.entries.len() - 4,
         Entry { at: Duration::ZERO, bot: 2, event: Event::Gap { position: at(1, 1) } },
     );
-    let verdict = reported.verdict();
-    assert_eq!((verdict.lost, verdict.unreported, verdict.reported), (0, 0, 1));
+    let verdict = noticed.verdict();
+    assert_eq!((verdict.lost, verdict.without_notice, verdict.noticed), (0, 0, 1));
 }
 
 #[test]
