@@ -21,7 +21,7 @@
 //! FILE` encrypts the connection. The end of the input, `/quit` and Ctrl-C disconnect cleanly:
 //! pending requests are sent, and their answers are shown. When the server closes the connection,
 //! the client prints the reason and exits with status 1. With `--reconnect` it connects again
-//! instead, with exponential backoff and jitter.
+//! instead, with exponential backoff and jitter, and goes on behind the last message of each room.
 //!
 //! There are three threads. The event loop prints received messages, the main thread waits for the
 //! end, and a third thread blocks while it reads the terminal, which an event loop must never do.
@@ -49,13 +49,13 @@ use netwheel::{
     stage::Json,
 };
 use output::{Output, complain, say};
-use protocol::{Reason, ReminderInfo, Reply, Request};
+use protocol::{GapCause, Reason, ReminderInfo, Reply, Request, Resume};
 use std::{
     io::BufRead,
     ops::ControlFlow,
     process::ExitCode,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{self, Sender},
     },
@@ -133,6 +133,23 @@ fn one_less(count: &AtomicUsize) -> Option<usize> {
     before.ok().map(|before| before - 1)
 }
 
+/// How far the client has come in its rooms, over connections.
+#[derive(Default)]
+struct Progress(Mutex<Resume>);
+
+impl Progress {
+    fn lock(&self) -> MutexGuard<'_, Resume> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records the position of a room. A server before version 3 has none.
+    fn advance(&self, room: String, epoch: Option<u64>, offset: Option<u64>) {
+        if let (Some(epoch), Some(offset)) = (epoch, offset) {
+            self.lock().rooms.insert(room, (epoch, offset));
+        }
+    }
+}
+
 /// The connection; prints received messages.
 struct Client {
     user: String,
@@ -143,6 +160,7 @@ struct Client {
     /// Number of messages to the room when the user went away.
     away_since: u64,
     leaving: Arc<Leaving>,
+    progress: Arc<Progress>,
     /// Set when the last request has been answered.
     answered: bool,
     /// Reason for a disconnect that the user did not request.
@@ -154,20 +172,40 @@ impl Handler for Client {
     type Write = Request;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        ctx.write(Request::Login { user: self.user.clone() })?;
-        ctx.write(Request::Join { room: self.room.clone() })
+        let Resume { token, rooms } = self.progress.lock().clone();
+        let is_in = rooms.contains_key(&self.room);
+        let resume = (!token.is_empty()).then_some(Resume { token, rooms });
+        ctx.write(Request::Login { user: self.user.clone(), resume, unique_ids: false })?;
+        if is_in { Ok(()) } else { ctx.write(Request::join(self.room.clone())) }
     }
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, reply: Reply) -> Result {
         match reply {
-            Reply::Welcome { user, heartbeat_ms, idle_ms, .. } => {
+            Reply::Welcome { user, heartbeat_ms, idle_ms, resume_token, .. } => {
+                self.progress.lock().token = resume_token;
                 print(&format!("* you are {user}"));
                 // The server may have normalised the name.
                 self.user = user;
                 ctx.set_idle_timeouts(timeouts(heartbeat_ms, idle_ms));
             }
-            Reply::Joined { room, user } => print(&format!("* {user} joined {room}")),
-            Reply::Left { room, user } => print(&format!("* {user} left {room}")),
+            Reply::Joined { room, user, epoch, offset, recovered } => {
+                print(&format!("* {user} joined {room}"));
+                if recovered == Some(false) {
+                    print(&format!("! messages in {room} are missing"));
+                }
+                self.progress.advance(room, epoch, offset);
+            }
+            Reply::Left { room, user } => {
+                print(&format!("* {user} left {room}"));
+                self.progress.lock().rooms.remove(&room);
+            }
+            Reply::Gap { room, epoch, offset, cause } => {
+                print(&match cause {
+                    GapCause::Rewound => format!("! the server has lost messages in {room}"),
+                    GapCause::Trimmed => format!("! messages in {room} are missing"),
+                });
+                self.progress.advance(room, Some(epoch), Some(offset));
+            }
             Reply::Presence { room, count: Some(count), .. } => {
                 print(&format!("* {count} members in {room}"));
             }
@@ -180,9 +218,12 @@ impl Handler for Client {
                     }
                 }
             }
-            Reply::Message { room, from, text, ts, .. } => {
+            Reply::Message { room, from, text, ts, epoch, offset, .. } => {
                 print(&format!("{} [{room}] {from}: {text}", time_of_day(ts)));
+                self.progress.advance(room, epoch, offset);
             }
+            // Only for messages with an id.
+            Reply::Said { .. } => {}
             Reply::Passive { room, total } => {
                 self.away_since = total;
                 print(&format!("* you are away from {room}"));
@@ -257,6 +298,7 @@ impl Handler for Client {
                     Reason::SlowConsumer => "we read too slowly",
                     Reason::TooSlow => "we sent too slowly",
                     Reason::MaxAge => "it has reached its maximum age",
+                    Reason::Replaced => "another one has replaced it",
                     Reason::Overloaded => "it is overloaded",
                 };
                 self.why = Some(format!("the server closed the connection: {why}"));
@@ -340,7 +382,7 @@ fn read_input(client: &ReconnectingChannel<Request>, leaving: &Leaving, mut room
             ("/quit", _) => break,
             ("/join", _) if !rest.is_empty() => {
                 room = rest.to_owned();
-                Request::Join { room: room.clone() }
+                Request::join(room.clone())
             }
             ("/leave", _) => Request::Leave { room: room.clone() },
             ("/who", _) => Request::Who { room: room.clone() },
@@ -449,6 +491,7 @@ fn connect(
 ) -> Result<ReconnectingChannel<Request>> {
     let (user, room) = (options.user.clone(), options.room.clone());
     let (again, left) = (options.reconnect, leaving.clone());
+    let progress = Arc::<Progress>::default();
     let (events, leaving) = (events.clone(), leaving.clone());
     let pipeline = move |_peer: &netwheel::Peer| {
         let client = Client {
@@ -458,6 +501,7 @@ fn connect(
             shown: 0,
             away_since: 0,
             leaving: leaving.clone(),
+            progress: progress.clone(),
             answered: false,
             why: None,
         };

@@ -426,7 +426,7 @@ LINES
     expect "im_server: not_logged_in" "$out" '"code":"not_logged_in"'
     expect "im_server: welcome" "$out" '"type":"welcome","user":"ann","heartbeat_ms":300,"idle_ms":2000'
     expect "im_server: joined" "$out" '"type":"joined","room":"lobby","user":"ann"'
-    expect "im_server: message" "$out" '"type":"message","room":"lobby","from":"ann","text":"hello","ts":[0-9]{13},"id":7'
+    expect "im_server: message" "$out" '"type":"message","room":"lobby","from":"ann","text":"hello","ts":[0-9]{13},"epoch":[0-9]+,"offset":1,"id":7'
     expect "im_server: not_in_room" "$out" '"code":"not_in_room"'
     expect "im_server: bad_request" "$out" '"code":"bad_request"'
     expect "im_server: members" "$out" '"type":"members","room":"lobby","users":\["ann"\]'

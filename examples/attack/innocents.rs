@@ -197,8 +197,8 @@ impl Handler for Innocent {
     type Write = Request;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        ctx.write(Request::Login { user: format!("innocent-{}", self.number) })?;
-        ctx.write(Request::Join { room: self.room() })
+        ctx.write(Request::login(format!("innocent-{}", self.number)))?;
+        ctx.write(Request::join(self.room()))
     }
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, reply: Reply) -> Result {

@@ -35,6 +35,11 @@ impl MessageId {
         self.0.get()
     }
 
+    #[allow(dead_code, reason = "only the server stores ids")]
+    pub(crate) fn as_raw(&self) -> &RawValue {
+        &self.0
+    }
+
     /// Returns the length of the JSON text in bytes.
     #[allow(dead_code, reason = "only the server counts")]
     pub(crate) fn len(&self) -> usize {

@@ -2,10 +2,11 @@
 
 use super::message_id::MessageId;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The version of the protocol; docs/im-protocol.md lists the changes.
 #[allow(dead_code, reason = "clients do not need it")]
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// Returns the version of a server that does not state it.
 fn first_version() -> u32 {
@@ -19,9 +20,18 @@ fn first_version() -> u32 {
 pub(crate) enum Request {
     Login {
         user: String,
+        /// Continues an earlier session of the same client.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        resume: Option<Resume>,
+        /// Whether the ids of this client's messages to rooms are unique.
+        #[serde(default, skip_serializing_if = "is_false")]
+        unique_ids: bool,
     },
     Join {
         room: String,
+        /// The largest number of earlier messages to send.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        history: u64,
     },
     Leave {
         room: String,
@@ -76,6 +86,39 @@ pub(crate) enum Request {
     Pong,
 }
 
+#[allow(dead_code, reason = "the server does not write requests")]
+impl Request {
+    /// Returns a login that continues no session.
+    pub(crate) fn login(user: impl Into<String>) -> Self {
+        Request::Login { user: user.into(), resume: None, unique_ids: false }
+    }
+
+    /// Returns a request for the messages of a room from now on.
+    pub(crate) fn join(room: impl Into<String>) -> Self {
+        Request::Join { room: room.into(), history: 0 }
+    }
+}
+
+#[allow(dead_code, reason = "the server does not write requests")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+#[allow(dead_code, reason = "the server does not write requests")]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+/// The session that a login continues.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Resume {
+    /// The `resume_token` of the last `welcome`.
+    pub(crate) token: String,
+    /// The epoch and the offset of the last message that the client has seen, by room.
+    #[serde(default)]
+    pub(crate) rooms: BTreeMap<String, (u64, u64)>,
+}
+
 /// A reminder in the list of its user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ReminderInfo {
@@ -98,10 +141,22 @@ pub(crate) enum Reply {
         /// Version of the protocol.
         #[serde(default = "first_version")]
         version: u32,
+        /// Proves in a later login that this session was the client's own.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        resume_token: String,
     },
     Joined {
         room: String,
         user: String,
+        /// Epoch of the position in the room behind which messages follow.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        epoch: Option<u64>,
+        /// Offset of that position.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        offset: Option<u64>,
+        /// Whether all messages since the position in the login follow. Only in resumed rooms.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        recovered: Option<bool>,
     },
     Left {
         room: String,
@@ -135,6 +190,12 @@ pub(crate) enum Reply {
         room: String,
         /// Number of all messages to the room.
         total: u64,
+        /// Epoch of the position in the room behind which messages follow.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        epoch: Option<u64>,
+        /// Offset of that position.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        offset: Option<u64>,
     },
     Message {
         room: String,
@@ -142,8 +203,31 @@ pub(crate) enum Reply {
         text: String,
         /// Time of receipt at the server, in milliseconds since 1970 (UTC).
         ts: u64,
+        /// Epoch of the message's position in the room.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        epoch: Option<u64>,
+        /// Offset of that position.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        offset: Option<u64>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<MessageId>,
+        /// The sender's id, which becomes the `id` in the sender's copy. It is not sent.
+        #[serde(skip)]
+        sender_id: Option<MessageId>,
+    },
+    /// The client does not receive some messages of a room. It goes on behind a position.
+    Gap {
+        room: String,
+        epoch: u64,
+        offset: u64,
+        cause: GapCause,
+    },
+    /// A message with the same id was stored before, so this one was not.
+    Said {
+        room: String,
+        epoch: u64,
+        offset: u64,
+        id: MessageId,
     },
     Members {
         room: String,
@@ -223,8 +307,8 @@ pub(crate) enum Reply {
         /// Receiver of a direct message that was refused or has failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         to: Option<String>,
-        /// The client's id of that message, lookup or reminder; the number of a reminder that does
-        /// not exist.
+        /// The client's id of that message, of a message to a room, or of a lookup or reminder; the
+        /// number of a reminder that does not exist.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<MessageId>,
     },
@@ -234,6 +318,16 @@ pub(crate) enum Reply {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_after_ms: Option<u64>,
     },
+}
+
+/// Why a client does not receive messages of a room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum GapCause {
+    /// The server has lost messages that the client may have seen.
+    Rewound,
+    /// Messages that the client has not seen are not kept any more.
+    Trimmed,
 }
 
 /// Reason for which a request was refused.
@@ -266,6 +360,8 @@ pub(crate) enum Reason {
     TooSlow,
     /// The connection has reached its maximum age.
     MaxAge,
+    /// The client has logged in again, and this was its earlier connection.
+    Replaced,
     /// The server is overloaded and has refused the login.
     Overloaded,
 }

@@ -4,7 +4,10 @@
 //! whole line before it looks at a field, and reports errors without their position. This one reads
 //! fields in place and in any order.
 
-use super::{message_id::MessageId, protocol::Request};
+use super::{
+    message_id::MessageId,
+    protocol::{Request, Resume},
+};
 use serde::{
     Deserialize, Deserializer,
     de::{Error, IgnoredAny, MapAccess, Visitor},
@@ -22,6 +25,9 @@ enum Field {
     To,
     In,
     Id,
+    History,
+    Resume,
+    UniqueIds,
     #[serde(other)]
     Unknown,
 }
@@ -46,7 +52,7 @@ enum Kind {
     Pong,
 }
 
-/// The fields of all requests.
+/// The fields of all requests. A `null` in an optional field is like an absent field.
 #[derive(Default)]
 struct Fields {
     kind: Option<Kind>,
@@ -56,6 +62,9 @@ struct Fields {
     to: Option<String>,
     after: Option<String>,
     id: Option<Box<RawValue>>,
+    history: Option<Option<u64>>,
+    resume: Option<Option<Resume>>,
+    unique_ids: Option<Option<bool>>,
 }
 
 impl<'de> Deserialize<'de> for Request {
@@ -84,6 +93,9 @@ impl<'de> Visitor<'de> for RequestVisitor {
                 Field::To => put(&mut fields.to, "to", &mut map)?,
                 Field::In => put(&mut fields.after, "in", &mut map)?,
                 Field::Id => put(&mut fields.id, "id", &mut map)?,
+                Field::History => put(&mut fields.history, "history", &mut map)?,
+                Field::Resume => put(&mut fields.resume, "resume", &mut map)?,
+                Field::UniqueIds => put(&mut fields.unique_ids, "unique_ids", &mut map)?,
                 Field::Unknown => drop(map.next_value::<IgnoredAny>()?),
             }
         }
@@ -104,11 +116,18 @@ fn put<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
 
 impl Fields {
     fn into_request<E: Error>(self) -> Result<Request, E> {
-        let Fields { kind, user, room, text, to, after, id } = self;
+        let Fields { kind, user, room, text, to, after, id, history, resume, unique_ids } = self;
         let needed = |field: Option<String>, name| field.ok_or_else(|| E::missing_field(name));
         Ok(match needed_kind(kind)? {
-            Kind::Login => Request::Login { user: needed(user, "user")? },
-            Kind::Join => Request::Join { room: needed(room, "room")? },
+            Kind::Login => Request::Login {
+                user: needed(user, "user")?,
+                resume: resume.flatten(),
+                unique_ids: unique_ids.flatten().unwrap_or(false),
+            },
+            Kind::Join => {
+                let history = history.flatten().unwrap_or(0);
+                Request::Join { room: needed(room, "room")?, history }
+            }
             Kind::Leave => Request::Leave { room: needed(room, "room")? },
             Kind::Say => {
                 let (room, text) = (needed(room, "room")?, needed(text, "text")?);

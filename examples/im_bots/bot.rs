@@ -38,6 +38,8 @@ pub(crate) struct Bot {
     /// Time at which the login was written; a silent bot sends nothing after it.
     login_at: Instant,
     heard: Heard,
+    /// Epoch and offset of the last message.
+    position: Option<(u64, u64)>,
     /// Reason in the server's `bye`.
     bye: Option<Reason>,
     /// Reason for the end of the connection, if known.
@@ -51,12 +53,15 @@ impl Handler for Bot {
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.plan.tally.connected.raise();
         self.login_at = Instant::now();
-        ctx.write(Request::Login { user: self.user.clone() })
+        ctx.write(Request::login(self.user.clone()))
     }
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, reply: Reply) -> Result {
         match reply {
-            Reply::Message { room, text, .. } => self.heard(&room, &text),
+            Reply::Message { room, text, epoch, offset, .. } => {
+                self.note_position(epoch.zip(offset));
+                self.heard(&room, &text);
+            }
             Reply::Ping if self.role != Role::Silent => {
                 self.plan.tally.pings_answered.raise();
                 ctx.write(Request::Pong)?;
@@ -107,6 +112,7 @@ impl Handler for Bot {
             Reply::Active { .. } => {}
             Reply::Members { .. } | Reply::Profile { .. } | Reply::Ping | Reply::Pong => {}
             // A bot sends direct messages to connected bots only, and sets no reminders.
+            Reply::Said { .. } | Reply::Gap { .. } => {}
             Reply::Kept { .. } | Reply::ReminderSet { .. } | Reply::Reminders { .. } => {}
             Reply::Forgotten { .. } | Reply::Reminder { .. } => {}
         }
@@ -156,6 +162,7 @@ impl Bot {
             ready: false,
             login_at: Instant::now(),
             heard: Heard::default(),
+            position: None,
             bye: None,
             why: None,
         }
@@ -171,12 +178,24 @@ impl Bot {
             }
             Role::Quiet => self.report_ready(None),
             Role::Talker(Seat { room, .. }) | Role::Slow { room } | Role::Passive { room } => {
-                ctx.write(Request::Join { room: self.plan.room(room) })?;
+                ctx.write(Request::join(self.plan.room(room)))?;
             }
         }
         // In a busy room the server never sends a heartbeat, so pings have to be sent unasked.
         ctx.set_idle_timeouts(IdleTimeouts::new().writer(idle / 2));
         Ok(())
+    }
+
+    /// Checks that the messages of the room arrive in the order of their offsets. A server before
+    /// version 3 sends none.
+    fn note_position(&mut self, next: Option<(u64, u64)>) {
+        if let (Some((epoch, last)), Some((same, offset))) = (self.position, next)
+            && epoch == same
+            && offset <= last
+        {
+            self.plan.tally.out_of_order.raise();
+        }
+        self.position = next.or(self.position);
     }
 
     fn heard(&mut self, room: &str, text: &str) {

@@ -1,6 +1,14 @@
 //! The server as a whole: its shared state, its loops, and its end.
 
-use crate::{hub::Hub, listeners, options::Options, output::say, presence};
+use crate::{
+    hub::{Counters, Hub},
+    listeners,
+    login::resume_token::TokenKey,
+    options::Options,
+    output::say,
+    rooms,
+    store::Store,
+};
 use netwheel::{
     Completion,
     diagnostics::Watchdog,
@@ -18,36 +26,42 @@ use std::{
 pub(crate) struct ChatServer {
     pub(crate) hub: Arc<Hub>,
     pub(crate) group: EventLoopGroup,
+    store: Store,
 }
 
 impl ChatServer {
-    /// Starts the loops, and the periodic task that announces joins and leaves.
-    pub(crate) fn start(options: &Options) -> Result<Self> {
+    /// Starts the loops, and the periodic task that announces joins and leaves. The servers of one
+    /// store accept each other's tokens, with the key of the first one.
+    pub(crate) fn start(options: &Options, tokens: &TokenKey) -> Result<Self> {
         let directory = WorkerPool::builder()
             .threads(options.lookup_threads)
             .max_pending(options.lookup_queue)
             .name("directory")
             .build()?;
-        let hub = Arc::new(Hub::new(options.max_unacked_bytes_total));
         let mut group = EventLoopGroup::builder()
             .threads(options.threads)
             .name("im")
             .io_ratio(options.io_ratio)
             .max_group_outbound(options.max_outbound_total)
             .workers(&directory);
+        let counters = Arc::<Counters>::default();
         if !options.overload_target.is_zero() {
             group = group.overload_target(options.overload_target);
         }
         if !options.watchdog.is_zero() {
-            let hub = hub.clone();
+            let counters = counters.clone();
             group = group.watchdog(Watchdog::new(options.watchdog).on_stall(move |stall| {
-                hub.counters.stalls.fetch_add(1, Ordering::Relaxed);
+                counters.stalls.fetch_add(1, Ordering::Relaxed);
                 log::warn!("{stall}");
             }));
         }
         let group = group.build()?;
+        let store = Store::open(options, &group)?;
+        let tokens = store.token_key(tokens)?;
+        let topics = store.topics.clone();
+        let hub = Arc::new(Hub::new(topics, tokens, counters, options.max_unacked_bytes_total));
         announce(&group, &hub)?;
-        Ok(ChatServer { hub, group })
+        Ok(ChatServer { hub, group, store })
     }
 
     /// Binds all listeners. Returns a `Completion` for the end of each listener.
@@ -59,13 +73,17 @@ impl ChatServer {
         Ok(ends)
     }
 
-    /// Sends a `bye` to all clients, and ends the loops.
+    /// Sends a `bye` to all clients, and ends the loops. Then closes the store.
     pub(crate) fn shut_down(&self, options: &Options) -> Result<ShutdownReport> {
         let shutdown = ShutdownOptions::new()
             .quiet_period(Duration::ZERO)
             .drain_window(options.drain)
             .timeout(options.drain.saturating_add(options.close_timeout));
-        self.group.shutdown(shutdown).wait()
+        let report = self.group.shutdown(shutdown).wait()?;
+        if let Err(error) = self.store.close() {
+            log::warn!("the store of the rooms was not closed: {error:#}");
+        }
+        Ok(report)
     }
 }
 
@@ -74,7 +92,7 @@ fn announce(group: &EventLoopGroup, hub: &Arc<Hub>) -> Result {
     let hub = hub.clone();
     let mut missed = 0;
     let task = move || {
-        hub.announcer.announce(hub.now());
+        hub.rooms.announcer.announce(hub.now());
         // Log at most one line per period, regardless of the number of failed deliveries.
         let unreached = hub.counters.unreached.load(Ordering::Relaxed);
         if unreached > missed {
@@ -84,7 +102,7 @@ fn announce(group: &EventLoopGroup, hub: &Arc<Hub>) -> Result {
         Ok(())
     };
     // Dropping the handle does not cancel the task.
-    drop(group.next().schedule_periodic(Periodic::fixed_delay(presence::PERIOD), task)?);
+    drop(group.next().schedule_periodic(Periodic::fixed_delay(rooms::PERIOD), task)?);
     Ok(())
 }
 

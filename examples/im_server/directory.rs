@@ -3,7 +3,7 @@
 //! The sleep stands for a database query, which would block in the same way. Runs on the threads of
 //! the worker pool and never on a loop, because a blocked loop serves none of its channels.
 
-use crate::hub::{Hub, Profile};
+use crate::{hub::Hub, login::users::Profile};
 use std::{thread, time::Duration};
 
 /// Returns the directory entry of `user` at the time of the answer. Blocks for `time`.

@@ -1,26 +1,25 @@
 //! State shared by all connections: names in use, rooms, counters.
 //!
-//! Invariants: a name, and every name that looks like it, belongs to at most one connection. A room
-//! in the hub has at least one user. The locks guard membership only: messages to a room go through
-//! its `ChannelGroup`, without any lock of this program. If both locks are held, the hub's lock is
-//! taken before the room's lock. Used by all loops.
+//! Invariant: no other lock is taken while that of the users is held. Used by all loops.
 
 use crate::{
     byte_budget::ByteBudget,
     latency::Latency,
     later::Later,
-    name,
-    presence::Announcer,
+    login::{
+        resume_token::{Claim, TokenKey},
+        users::{LoggedIn, Login, Profile, Users},
+    },
     protocol::{Reason, Reply},
-    room::Room,
-    session::Session,
+    rooms::{Room, Rooms},
+    session::{Refusal, Session},
 };
 use netwheel::{
     Channel, ChannelId, Error, HandlerRef,
+    broker::Topics,
     time::{Clock, default_clock},
 };
 use std::{
-    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -28,56 +27,23 @@ use std::{
     time::{Instant, UNIX_EPOCH},
 };
 
-/// Maximum number of members of a room.
-pub(crate) const MAX_MEMBERS: usize = 10_000;
 /// Default limit for the bytes of unacknowledged direct messages of all clients.
 pub(crate) const MAX_UNACKED_BYTES: usize = 64 * 1024 * 1024;
 
 pub(crate) struct Hub {
     clock: Arc<dyn Clock>,
     users: Mutex<Users>,
-    rooms: Mutex<BTreeMap<Arc<str>, Arc<Room>>>,
-    /// Number of the next room.
-    next_room: AtomicU64,
-    /// Rooms with joins and leaves that have not been announced.
-    pub(crate) announcer: Announcer,
+    pub(crate) rooms: Rooms,
+    pub(crate) tokens: TokenKey,
+    /// Number of the next claim to a name.
+    next_claim: AtomicU64,
     /// Bytes of unacknowledged direct messages of all clients.
     pub(crate) unacked_bytes: Arc<ByteBudget>,
-    pub(crate) counters: Counters,
+    pub(crate) counters: Arc<Counters>,
     /// Delivery times, for the dashboard.
     pub(crate) latency: Latency,
     /// Reminders and kept messages. Set at the start of the server.
     later: OnceLock<Arc<Later>>,
-}
-
-#[derive(Default)]
-struct Users {
-    by_name: BTreeMap<Arc<str>, User>,
-    /// Maps the skeleton of each name in use to that name.
-    looks: BTreeMap<String, Arc<str>>,
-}
-
-impl Default for Hub {
-    fn default() -> Self {
-        Hub::new(MAX_UNACKED_BYTES)
-    }
-}
-
-/// A user that is logged in.
-struct User {
-    session: HandlerRef<Session>,
-    /// Time of login, in milliseconds since 1970 (UTC).
-    since: u64,
-    rooms: BTreeSet<Arc<str>>,
-}
-
-/// Directory entry of a name.
-#[derive(Debug, Default)]
-pub(crate) struct Profile {
-    /// Time of login; `None` if no user with that name is logged in.
-    pub(crate) since: Option<u64>,
-    /// Rooms in alphabetical order.
-    pub(crate) rooms: Vec<String>,
 }
 
 /// Counters for the dashboard and the line that `--stats` prints.
@@ -101,18 +67,24 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Hub {
-    /// Returns a hub with a limit for the bytes of unacknowledged direct messages.
-    pub(crate) fn new(max_unacked_bytes: usize) -> Self {
+    /// Returns a hub whose rooms are topics, with a key for tokens, and with a limit for the bytes
+    /// of unacknowledged direct messages.
+    pub(crate) fn new(
+        topics: Topics,
+        tokens: TokenKey,
+        counters: Arc<Counters>,
+        max_unacked_bytes: usize,
+    ) -> Self {
         let clock = default_clock();
         Hub {
             latency: Latency::new(clock.clone()),
             clock,
             users: Mutex::default(),
-            rooms: Mutex::default(),
-            next_room: AtomicU64::new(0),
-            announcer: Announcer::default(),
+            rooms: Rooms::new(topics),
+            tokens,
+            next_claim: AtomicU64::new(0),
             unacked_bytes: ByteBudget::new(max_unacked_bytes),
-            counters: Counters::default(),
+            counters,
             later: OnceLock::new(),
         }
     }
@@ -136,96 +108,55 @@ impl Hub {
         self.later.get()
     }
 
+    /// Returns the claim of a login that does not continue an earlier one.
+    pub(crate) fn new_claim(&self) -> Claim {
+        let number = self.next_claim.fetch_add(1, Ordering::Relaxed);
+        self.tokens.new_claim(number)
+    }
+
     /// Reserves a name for a session.
     ///
     /// # Errors
-    /// Returns the name in conflict: the same name, or one that looks like it.
-    pub(crate) fn take_name(&self, name: &str, session: HandlerRef<Session>) -> Result<Arc<str>, Arc<str>> {
-        let looks = name::looks(name);
-        let name: Arc<str> = name.into();
-        let mut users = lock(&self.users);
-        match users.looks.entry(looks) {
-            Entry::Occupied(taken) => return Err(taken.get().clone()),
-            Entry::Vacant(free) => drop(free.insert(name.clone())),
-        }
-        users.by_name.insert(name.clone(), User { session, since: self.unix_ms(), rooms: BTreeSet::new() });
-        Ok(name)
+    /// Returns the name in conflict: the same name of another claim, or one that looks like it.
+    pub(crate) fn log_in(&self, name: &str, login: Login) -> Result<LoggedIn, Arc<str>> {
+        lock(&self.users).log_in(name, login)
+    }
+
+    /// Releases the name of a session.
+    pub(crate) fn release_name(&self, name: &str, who: ChannelId) {
+        lock(&self.users).release(name, who);
     }
 
     /// Returns the session of a user. The session may be about to end.
     pub(crate) fn find(&self, name: &str) -> Option<HandlerRef<Session>> {
-        lock(&self.users).by_name.get(name).map(|user| user.session.clone())
+        lock(&self.users).find(name)
     }
 
     /// Returns the current directory entry of a name.
     pub(crate) fn profile(&self, name: &str) -> Profile {
-        match lock(&self.users).by_name.get(name) {
-            Some(user) => Profile {
-                since: Some(user.since),
-                rooms: user.rooms.iter().map(|room| room.to_string()).collect(),
-            },
-            None => Profile::default(),
-        }
+        lock(&self.users).profile(name)
     }
 
-    pub(crate) fn release_name(&self, name: &str) {
-        let looks = name::looks(name);
-        let mut users = lock(&self.users);
-        users.by_name.remove(name);
-        users.looks.remove(&looks);
-    }
-
-    /// Makes `user` a member of a room and creates the room if necessary. Returns `None` if the
-    /// room is full.
-    pub(crate) fn join(&self, room: &str, user: &Arc<str>, channel: Channel<Reply>) -> Option<Arc<Room>> {
-        let mut rooms = lock(&self.rooms);
-        let room = match rooms.get(room) {
-            Some(room) => room.clone(),
-            None => {
-                let number = self.next_room.fetch_add(1, Ordering::Relaxed);
-                let room = Arc::new(Room::new(room, number));
-                rooms.insert(room.name().clone(), room.clone());
-                room
-            }
-        };
-        // Keep the hub's lock: otherwise the last user could leave now, which would remove the
-        // room.
-        let news = room.join(user, channel, MAX_MEMBERS)?;
-        drop(rooms);
-        if news {
-            self.announcer.add(room.clone());
-        }
-        if let Some(user) = lock(&self.users).by_name.get_mut(user) {
-            user.rooms.insert(room.name().clone());
-        }
-        Some(room)
+    /// Makes `user` a member of a room, and creates the room if necessary.
+    ///
+    /// # Errors
+    /// Fails if the room is full, or if there are too many rooms.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        room: &str,
+        user: &Arc<str>,
+        session: HandlerRef<Session>,
+    ) -> Result<Arc<Room>, Refusal> {
+        let who = session.channel().id();
+        let room = self.rooms.join(room, user, session, self)?;
+        lock(&self.users).joined(user, who, room.name());
+        Ok(room)
     }
 
     /// Ends the membership of `user`, whose channel id is `who`.
     pub(crate) fn leave(&self, room: &Arc<Room>, user: &Arc<str>, who: ChannelId) {
-        if let Some(user) = lock(&self.users).by_name.get_mut(user) {
-            user.rooms.remove(room.name());
-        }
-        let mut rooms = lock(&self.rooms);
-        let news = room.leave(user, who);
-        if room.len() == 0 {
-            rooms.remove(room.name());
-        }
-        drop(rooms);
-        if news {
-            self.announcer.add(room.clone());
-        }
-    }
-
-    /// Returns the number of passive members of all rooms.
-    pub(crate) fn passive_members(&self) -> usize {
-        lock(&self.rooms).values().map(|room| room.passive_members()).sum()
-    }
-
-    /// Returns the names of a room's members; empty if the room does not exist.
-    pub(crate) fn who(&self, room: &str) -> Vec<String> {
-        let room = lock(&self.rooms).get(room).cloned();
-        room.map_or_else(Vec::new, |room| room.users())
+        lock(&self.users).left(user, who, room.name());
+        self.rooms.leave(room, user, who);
     }
 }
 

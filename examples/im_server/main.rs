@@ -26,11 +26,12 @@
 //!
 //! Reading order: `options.rs`, `chat_server.rs` (the loops and their end), `listeners.rs` (what
 //! listens, and its limits), `web/` (pages, dashboard, frames), `wire.rs` (bytes to requests),
-//! `session.rs` (one client), `pace.rs` (rate limits of a client), `name.rs` (rules for names),
+//! `store.rs` (where messages are kept), `session.rs` (one client), `ordered_replies.rs`, `pace.rs`
+//! (rate limits of a client), `login/` (names, tokens, and how a client resumes), `name.rs` (rules
+//! for names), `rooms/` (messages with a history, members, announcements of joins and leaves),
 //! `direct.rs` (direct messages waiting for an acknowledgement), `directory.rs` (a blocking
-//! lookup), `hub.rs` and `room.rs` (shared state), `presence.rs` (announcements of joins and
-//! leaves), `slow_consumer.rs` (clients that do not keep up), `later/` (reminders, and messages for
-//! users that are not connected). This file connects the parts.
+//! lookup), `hub.rs` (shared state), `slow_consumer.rs` (clients that do not keep up), `later/`
+//! (reminders, and messages for users that are not connected). This file connects the parts.
 
 mod byte_budget;
 mod chat_server;
@@ -44,21 +45,23 @@ mod hub;
 mod latency;
 mod later;
 mod listeners;
+mod login;
 #[path = "../im/message_id.rs"]
 mod message_id;
 mod name;
 mod options;
+mod ordered_replies;
 #[path = "../support/output.rs"]
 mod output;
 mod pace;
-mod presence;
 #[path = "../im/protocol.rs"]
 mod protocol;
 #[path = "../im/request.rs"]
 mod request;
-mod room;
+mod rooms;
 mod session;
 mod slow_consumer;
+mod store;
 #[path = "../support/token_bucket.rs"]
 mod token_bucket;
 mod web;
@@ -67,6 +70,7 @@ mod wire;
 use chat_server::ChatServer;
 use clap::Parser;
 use later::Later;
+use login::resume_token::TokenKey;
 use netwheel::prelude::*;
 use options::Options;
 use output::{Output, complain, say};
@@ -96,9 +100,14 @@ fn run(mut options: Options) -> Result {
     }
     let connections = limit.connections().and_then(|n| usize::try_from(n).ok());
     options.max_connections = options.max_connections.or(connections);
-    let server = ChatServer::start(&options)?;
+    let server = ChatServer::start(&options, &TokenKey::random()?)?;
     let later = Later::start(options.timers.as_deref(), options.expiry, &server.hub, &server.group)?;
     server.hub.set_later(later.clone());
+    match (&options.store, options.broker.as_str()) {
+        (Some(file), _) => say!("messages of rooms are kept in {}", file.display()),
+        (None, "memory") => {}
+        (None, url) => say!("messages of rooms are kept by {}", without_password(url)),
+    }
     match &options.timers {
         Some(file) => say!("reminders and messages are kept in {}", file.display()),
         None => say!("reminders are kept in memory; --timers FILE keeps them, and messages, on disk"),
@@ -115,4 +124,12 @@ fn run(mut options: Options) -> Result {
     say!("{}", server.shut_down(&options)?);
     closed?;
     result
+}
+
+/// Returns the URL without a name and a password.
+fn without_password(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, server))) => format!("{scheme}://{server}"),
+        _ => url.to_owned(),
+    }
 }

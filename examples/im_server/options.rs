@@ -30,6 +30,16 @@ pub(crate) struct Options {
     #[cfg(feature = "tls")]
     #[arg(long, requires = "tls_cert", value_name = "FILE")]
     pub(crate) tls_key: Option<std::path::PathBuf>,
+    /// Name of this server, unique among the servers of a store. The default is random.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) node: Option<String>,
+    /// Where the messages of rooms are kept: "memory", or the URL of a Redis server, such as
+    /// redis://127.0.0.1:6379, which several chat servers may share.
+    #[arg(long, default_value = "memory", value_name = "URL")]
+    pub(crate) broker: String,
+    /// Keep the messages of rooms in this SQLite file, so that they survive the server.
+    #[arg(long, value_name = "FILE", conflicts_with = "broker")]
+    pub(crate) store: Option<std::path::PathBuf>,
     /// Number of event loops, each on its own thread; 0 selects two per processor.
     #[arg(long, default_value_t = 0)]
     pub(crate) threads: usize,

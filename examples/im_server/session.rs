@@ -5,27 +5,20 @@ use crate::{
     cpu_work::CpuWork,
     direct::{self, Direct, Receipt, SenderReceipt, Unacked, UnderWay},
     directory,
-    hub::{Hub, Profile, last_reply},
+    hub::{Hub, last_reply},
+    login::{Identity, Resuming, users::Profile},
     message_id::MessageId,
     name,
+    ordered_replies::OrderedReplies,
     pace::{Cost, Pace, Rates},
-    protocol::{Code, Reason, Reply, Request, VERSION},
-    room::{Room, deliveries},
+    protocol::{Code, Reason, Reply, Request},
+    rooms::{Membership, deliveries},
 };
-use netwheel::{
-    admission::Work,
-    channel::ShutdownCause,
-    error::{Overloaded, PeerError},
-    prelude::*,
-    time::Delay,
-};
+use netwheel::{admission::Work, channel::ShutdownCause, error::PeerError, prelude::*, time::Delay};
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
-
-/// Rooms that one user may be in at the same time.
-const MAX_ROOMS: usize = 32;
 
 /// Settings shared by all sessions.
 #[derive(Debug, Clone, Copy)]
@@ -52,9 +45,13 @@ pub(crate) struct Settings {
 
 pub(crate) struct Session {
     pub(crate) hub: Arc<Hub>,
-    settings: Settings,
+    pub(crate) settings: Settings,
     pub(crate) user: Option<Arc<str>>,
-    rooms: Vec<Membership>,
+    /// What the login has brought.
+    pub(crate) identity: Option<Identity>,
+    pub(crate) rooms: Vec<Membership>,
+    pub(crate) resuming: Resuming,
+    pub(crate) replies: OrderedReplies,
     /// Direct messages to this client.
     pub(crate) unacked: Unacked,
     /// Kept messages wait until some of the unacknowledged messages have ended.
@@ -67,17 +64,11 @@ pub(crate) struct Session {
     /// Rate limits of this client. Reading pauses while it is in debt.
     pub(crate) pace: Pace,
     /// The bytes queued for this client exceed its high water mark.
-    congested: bool,
+    pub(crate) congested: bool,
     /// Lookups in progress.
     lookups: usize,
     /// Dropped lines that have been reported to the client.
     missed: u64,
-}
-
-struct Membership {
-    room: Arc<Room>,
-    /// Whether the client receives the number of messages instead of messages.
-    passive: bool,
 }
 
 /// The error with which a request is refused.
@@ -114,7 +105,13 @@ impl Handler for Session {
 
     fn writability_changed(&mut self, ctx: &mut Context<'_, Self>, writable: bool) -> Result {
         self.set_congested(!writable);
-        if writable { self.tell_missed(ctx) } else { Ok(()) }
+        if !writable {
+            return Ok(());
+        }
+        self.tell_missed(ctx)?;
+        self.resume_next(ctx)?;
+        self.pace.settle(ctx);
+        Ok(())
     }
 
     fn idle(&mut self, ctx: &mut Context<'_, Self>, event: IdleEvent) -> Result {
@@ -138,13 +135,13 @@ impl Handler for Session {
             Error::Peer(PeerError::Malformed(message)) => {
                 self.pace.charge(Cost::request());
                 self.pace.settle(ctx);
-                ctx.write(error_reply(Code::BadRequest, message.to_string()))
+                self.replies.write(ctx, error_reply(Code::BadRequest, message.to_string()))
             }
             Error::Peer(PeerError::TooSlow { .. }) => self.too_slow(ctx, "sends a line too slowly"),
             Error::TimedOut { .. } if self.user.is_none() => self.too_slow(ctx, "has not logged in"),
             Error::Peer(error) => {
-                ctx.write(error_reply(Code::TooLarge, format!("{error:#}")))?;
-                bye(ctx, Reason::ProtocolError)
+                let reply = error_reply(Code::TooLarge, format!("{error:#}"));
+                self.replies.end_with(ctx, reply, Reason::ProtocolError)
             }
             Error::Full { .. } => {
                 log::info!("{}: too slow ({error:#}), closing", self.describe(ctx));
@@ -186,7 +183,10 @@ impl Session {
             hub,
             settings,
             user: None,
+            identity: None,
             rooms: Vec::new(),
+            resuming: Resuming::default(),
+            replies: OrderedReplies::default(),
             unacked: Unacked::new(ack_timeout, max_unacked, max_unacked_bytes),
             has_kept: false,
             under_way: Arc::default(),
@@ -203,16 +203,20 @@ impl Session {
         let answer = match request {
             // Only a login that can succeed is submitted: the loop counts admissions as its
             // capacity.
-            Request::Login { user } if self.user.is_some() || name::user(&user).is_err() => {
-                self.login(ctx, &user)
+            Request::Login { user, resume, unique_ids }
+                if self.user.is_some() || name::user(&user).is_err() =>
+            {
+                return self.login(ctx, &user, resume, unique_ids);
             }
-            Request::Login { user } => match ctx.admit(Work::Login) {
-                Ok(()) => self.login(ctx, &user),
-                Err(refused) => return self.overloaded(ctx, refused),
-            },
-            Request::Join { room } => self.join(ctx, &room),
+            Request::Login { user, resume, unique_ids } => {
+                return match ctx.admit(Work::Login) {
+                    Ok(()) => self.login(ctx, &user, resume, unique_ids),
+                    Err(refused) => self.overloaded(ctx, refused),
+                };
+            }
+            Request::Join { room, history } => self.join(ctx, &room, history),
             Request::Leave { room } => self.leave(ctx, &room),
-            Request::Say { room, text, id } => self.say(ctx, &room, text, id),
+            Request::Say { room, text, id } => return self.say(ctx, &room, text, id),
             Request::Who { room } => self.who(&room),
             Request::Passive { room } => self.set_passive(ctx, &room, true),
             Request::Active { room } => self.set_passive(ctx, &room, false),
@@ -228,132 +232,9 @@ impl Session {
         };
         match answer {
             Ok(None) => Ok(()),
-            Ok(Some(reply @ Reply::Welcome { .. })) => {
-                ctx.write(reply)?;
-                self.begin_kept(ctx)
-            }
-            Ok(Some(reply)) => ctx.write(reply),
-            Err(Refusal(code, message)) => ctx.write(error_reply(code, message)),
+            Ok(Some(reply)) => self.replies.write(ctx, reply),
+            Err(Refusal(code, message)) => self.replies.write(ctx, error_reply(code, message)),
         }
-    }
-
-    fn login(&mut self, ctx: &mut Context<'_, Self>, user: &str) -> Answer {
-        if let Some(user) = &self.user {
-            return Err(Refusal(Code::BadRequest, format!("already logged in as {user}")));
-        }
-        let user = name::user(user).map_err(bad_name)?;
-        self.settings.login_work.run();
-        let taken = |by: Arc<str>| {
-            let like = if *by == *user { "" } else { ", which looks like it," };
-            Refusal(Code::NameTaken, format!("the name {by}{like} is taken"))
-        };
-        let user = self.hub.take_name(&user, ctx.handler_ref()).map_err(taken)?;
-        self.user = Some(user.clone());
-        log::debug!("{}: logged in", self.describe(ctx));
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let Settings { heartbeat, idle_timeout, ack_timeout, .. } = self.settings;
-        let [heartbeat_ms, idle_ms, ack_timeout_ms] = [heartbeat, idle_timeout, ack_timeout].map(millis);
-        let (user, version) = (user.to_string(), VERSION);
-        Ok(Some(Reply::Welcome { user, heartbeat_ms, idle_ms, ack_timeout_ms, version }))
-    }
-
-    /// Refuses a login because the loop is overloaded. The client connects again later.
-    fn overloaded(&mut self, ctx: &mut Context<'_, Self>, refused: Overloaded) -> Result {
-        let millis = u64::try_from(refused.retry_after().as_millis()).unwrap_or(u64::MAX);
-        log::debug!("{}: the login is refused: {refused}", self.describe(ctx));
-        ctx.write(Reply::Bye { reason: Reason::Overloaded, retry_after_ms: Some(millis) })?;
-        ctx.close();
-        Ok(())
-    }
-
-    /// Joins a room. The announcer notifies the other members later.
-    fn join(&mut self, ctx: &mut Context<'_, Self>, room: &str) -> Answer {
-        let user = self.logged_in()?.clone();
-        let room = name::room(room).map_err(bad_name)?;
-        let joined = Reply::Joined { room: room.to_string(), user: user.to_string() };
-        if self.rooms.iter().any(|known| **known.room.name() == *room) {
-            // Already a member, so the other members are not notified.
-            return Ok(Some(joined));
-        }
-        if self.rooms.len() >= MAX_ROOMS {
-            return Err(Refusal(Code::BadRequest, format!("already in {MAX_ROOMS} rooms; leave one first")));
-        }
-        let full = || Refusal(Code::BadRequest, format!("{room} is full"));
-        let room = self.hub.join(&room, &user, ctx.channel()).ok_or_else(full)?;
-        self.pace.charge(Cost::deliveries(room.len()));
-        if self.congested {
-            room.set_congested(true);
-        }
-        self.rooms.push(Membership { room, passive: false });
-        Ok(Some(joined))
-    }
-
-    fn leave(&mut self, ctx: &mut Context<'_, Self>, room: &str) -> Answer {
-        let user = self.logged_in()?.clone();
-        let at = self.position_of(room)?;
-        let Membership { room, passive } = self.rooms.swap_remove(at);
-        if self.congested && !passive {
-            room.set_congested(false);
-        }
-        self.pace.charge(Cost::deliveries(room.len()));
-        self.hub.leave(&room, &user, ctx.id());
-        Ok(Some(Reply::Left { room: room.name().to_string(), user: user.to_string() }))
-    }
-
-    /// Makes the client passive or active in a room. A passive member does not slow down senders.
-    fn set_passive(&mut self, ctx: &mut Context<'_, Self>, room: &str, passive: bool) -> Answer {
-        self.logged_in()?;
-        let at = self.position_of(room)?;
-        let membership = &mut self.rooms[at];
-        let room = &membership.room;
-        if self.congested && passive != membership.passive {
-            room.set_congested(!passive);
-        }
-        membership.passive = passive;
-        let (total, news) = room.set_passive(ctx.channel(), passive);
-        if news {
-            self.hub.announcer.add(room.clone());
-        }
-        let room = room.name().to_string();
-        Ok(Some(if passive { Reply::Passive { room, total } } else { Reply::Active { room, total } }))
-    }
-
-    fn say(
-        &mut self,
-        ctx: &mut Context<'_, Self>,
-        room: &str,
-        text: String,
-        id: Option<MessageId>,
-    ) -> Answer {
-        let from = self.logged_in()?.to_string();
-        let room = &self.rooms[self.position_of(room)?].room;
-        let length = text.len();
-        let mut message =
-            Reply::Message { room: room.name().to_string(), from, text, ts: self.hub.unix_ms(), id: None };
-        let begin = self.hub.latency.begin();
-        let sent = room.send_to_others(ctx.id(), message.clone()).map_err(|reason| busy(&reason))?;
-        if room.count_message() {
-            self.hub.announcer.add(room.clone());
-        }
-        let congested = room.is_congested();
-        self.hub.counters.count_message(sent.members + 1, sent.unreached);
-        self.hub.latency.end(begin, sent.broadcast);
-        self.pace.charge(Cost::deliveries(deliveries(sent.members + 1, length)));
-        if congested {
-            self.pace.charge(Cost::congestion());
-        }
-        if let Reply::Message { id: own, .. } = &mut message {
-            *own = id;
-        }
-        Ok(Some(message))
-    }
-
-    fn who(&mut self, room: &str) -> Answer {
-        self.logged_in()?;
-        let room = name::room(room).map_err(bad_name)?.into_owned();
-        let users = self.hub.who(&room);
-        self.pace.charge(Cost::deliveries(users.len() / 8));
-        Ok(Some(Reply::Members { room, users }))
     }
 
     /// Unlike other requests, a direct message is not answered immediately. The sender receives
@@ -484,12 +365,6 @@ impl Session {
         self.user.as_ref().ok_or_else(|| Refusal(Code::NotLoggedIn, "log in first".to_owned()))
     }
 
-    fn position_of(&self, room: &str) -> Result<usize, Refusal> {
-        let room = name::room(room).map_err(bad_name)?;
-        let at = self.rooms.iter().position(|known| **known.room.name() == *room);
-        at.ok_or_else(|| Refusal(Code::NotInRoom, "join that room first".to_owned()))
-    }
-
     /// Updates this client's rooms when it becomes congested or catches up.
     fn set_congested(&mut self, congested: bool) {
         if self.congested != congested {
@@ -510,7 +385,7 @@ impl Session {
         bye(ctx, Reason::TooSlow)
     }
 
-    fn describe(&self, ctx: &Context<'_, Self>) -> String {
+    pub(crate) fn describe(&self, ctx: &Context<'_, Self>) -> String {
         // A client on a Unix socket has no address.
         let peer = ctx.peer_address().map_or_else(|| ctx.id().to_string(), |peer| peer.to_string());
         match &self.user {
@@ -523,28 +398,28 @@ impl Session {
 impl Drop for Session {
     /// Releases the name. This happens after the session has left its rooms.
     fn drop(&mut self) {
-        if let Some(user) = &self.user {
-            self.hub.release_name(user);
+        if let (Some(user), Some(identity)) = (&self.user, &self.identity) {
+            self.hub.release_name(user, identity.who);
         }
     }
 }
 
 /// Returns the refusal for a request that failed because a queue was full. The request had no
 /// effect.
-fn busy(reason: &Error) -> Refusal {
+pub(crate) fn busy(reason: &Error) -> Refusal {
     Refusal(Code::Busy, format!("not done, try again later: {reason:#}"))
 }
 
-fn bad_name(why: String) -> Refusal {
+pub(crate) fn bad_name(why: String) -> Refusal {
     Refusal(Code::BadRequest, why)
 }
 
 /// Returns the error reply for a request without an `id`.
-fn error_reply(code: Code, message: String) -> Reply {
+pub(crate) fn error_reply(code: Code, message: String) -> Reply {
     Reply::Error { code, message, to: None, id: None }
 }
 
-fn bye(ctx: &mut Context<'_, Session>, reason: Reason) -> Result {
+pub(crate) fn bye(ctx: &mut Context<'_, Session>, reason: Reason) -> Result {
     ctx.write(last_reply(reason))?;
     ctx.close();
     Ok(())

@@ -37,6 +37,7 @@ pub use store::{
 #[cfg(feature = "json")]
 pub use topic::JsonFormat;
 pub use topic::{
-    NewMessage, Receipt, Subscription, Topic, TopicBuilder, TopicEvent, TopicFormat, WhenUnreachable,
+    NewMessage, Receipt, Subscription, Topic, TopicBuilder, TopicEvent, TopicFormat, TopicWatch,
+    WhenUnreachable,
 };
 pub use topics::{Topics, TopicsBuilder};

@@ -5,6 +5,7 @@
 mod support;
 
 mod conformance;
+mod delivery;
 mod faults;
 mod faulty;
 mod members;

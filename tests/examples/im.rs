@@ -6,7 +6,12 @@
 
 #[path = "../../examples/im_server/byte_budget.rs"]
 pub(crate) mod byte_budget;
-#[cfg(all(feature = "prometheus", feature = "websocket"))]
+#[cfg(all(
+    feature = "broker-redis",
+    feature = "broker-sqlite",
+    feature = "prometheus",
+    feature = "websocket"
+))]
 #[path = "../../examples/im_server/chat_server.rs"]
 pub(crate) mod chat_server;
 #[path = "../../examples/support/cpu_work.rs"]
@@ -24,26 +29,36 @@ pub(crate) mod later;
 #[cfg(all(feature = "prometheus", feature = "websocket"))]
 #[path = "../../examples/im_server/listeners.rs"]
 pub(crate) mod listeners;
+#[path = "../../examples/im_server/login/mod.rs"]
+pub(crate) mod login;
 #[path = "../../examples/im/message_id.rs"]
 pub(crate) mod message_id;
 #[path = "../../examples/im_server/name.rs"]
 pub(crate) mod name;
 #[path = "../../examples/im_server/options.rs"]
 pub(crate) mod options;
+#[path = "../../examples/im_server/ordered_replies.rs"]
+pub(crate) mod ordered_replies;
 #[path = "../../examples/im_server/pace.rs"]
 pub(crate) mod pace;
-#[path = "../../examples/im_server/presence.rs"]
-pub(crate) mod presence;
 #[path = "../../examples/im/protocol.rs"]
 pub(crate) mod protocol;
 #[path = "../../examples/im/request.rs"]
 pub(crate) mod request;
-#[path = "../../examples/im_server/room.rs"]
-pub(crate) mod room;
+#[path = "../../examples/im_server/rooms/mod.rs"]
+pub(crate) mod rooms;
 #[path = "../../examples/im_server/session.rs"]
 pub(crate) mod session;
 #[path = "../../examples/im_server/slow_consumer.rs"]
 pub(crate) mod slow_consumer;
+#[cfg(all(
+    feature = "broker-redis",
+    feature = "broker-sqlite",
+    feature = "prometheus",
+    feature = "websocket"
+))]
+#[path = "../../examples/im_server/store.rs"]
+pub(crate) mod store;
 #[cfg(all(feature = "prometheus", feature = "websocket"))]
 #[path = "../../examples/im_server/web/mod.rs"]
 pub(crate) mod web;
@@ -51,8 +66,10 @@ pub(crate) mod web;
 pub(crate) mod wire;
 
 use hub::Hub;
+use login::resume_token::TokenKey;
 use netwheel::{
     Pipeline,
+    broker::{MemoryBroker, Topics},
     channel::{ChannelOptions, TimeLimits},
     prelude::*,
     stage::Json,
@@ -96,6 +113,13 @@ pub(crate) struct World {
 /// A connection from the client's point of view.
 pub(crate) struct Client(pub(crate) EmbeddedChannel<Reply>);
 
+/// Returns the state of a server, with a limit for the bytes of unacknowledged direct messages.
+pub(crate) fn new_hub(max_unacked_bytes: usize) -> Arc<Hub> {
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let topics = Topics::builder(&group, MemoryBroker::new()).build().unwrap();
+    Arc::new(Hub::new(topics, TokenKey::new([7; 32], 0), Arc::default(), max_unacked_bytes))
+}
+
 /// Builds the pipeline of a connection on the server.
 pub(crate) fn session(hub: &Arc<Hub>, idle: IdleTimeouts) -> Pipeline<Reply> {
     session_with(hub, idle, SETTINGS, TimeLimits::new())
@@ -117,7 +141,7 @@ pub(crate) fn session_with(
 impl World {
     pub(crate) fn new() -> Self {
         World {
-            hub: Arc::default(),
+            hub: new_hub(hub::MAX_UNACKED_BYTES),
             clock: ManualClock::new(),
             options: ChannelOptions::new(),
             settings: SETTINGS,
@@ -130,8 +154,8 @@ impl World {
         World { settings, ..World::new() }
     }
 
-    pub(crate) fn with_hub(hub: Hub) -> Self {
-        World { hub: hub.into(), ..World::new() }
+    pub(crate) fn with_hub(hub: Arc<Hub>) -> Self {
+        World { hub, ..World::new() }
     }
 
     pub(crate) fn time_limits(self, limits: TimeLimits) -> Self {
@@ -142,7 +166,7 @@ impl World {
     /// previous one.
     pub(crate) fn announce(&self) {
         self.announced.set(self.announced.get() + Duration::from_secs(3600));
-        self.hub.announcer.announce(self.announced.get());
+        self.hub.rooms.announcer.announce(self.announced.get());
     }
 
     /// Creates a server that allows `max_outbound` pending bytes per client.
@@ -193,7 +217,7 @@ impl Client {
         self.say(json!({"type": "ack", "id": id}));
     }
 
-    /// Returns all lines since the last call, without their times of day.
+    /// Returns all lines since the last call, without times of day, positions and tokens.
     #[track_caller]
     pub(crate) fn hear(&mut self) -> Vec<Value> {
         self.0.run_pending();
@@ -206,6 +230,9 @@ impl Client {
         let lines = self.0.read_outbound();
         let parse = |line: &[u8]| {
             let mut reply: Value = serde_json::from_slice(line).unwrap();
+            for position in ["epoch", "offset", "resume_token"] {
+                reply.as_object_mut().unwrap().remove(position);
+            }
             for time in ["ts", "since"] {
                 if let Some(ts) = reply.as_object_mut().unwrap().remove(time) {
                     assert!(ts.as_u64().unwrap() > 1_700_000_000_000);

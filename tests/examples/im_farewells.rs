@@ -1,6 +1,6 @@
 //! Connections that the chat server refuses because a loop is overloaded: their last words.
 
-use crate::{chat_server::ChatServer, options::Options};
+use crate::{chat_server::ChatServer, login::resume_token::TokenKey, options::Options};
 use bytes::Bytes;
 use clap::Parser;
 use netwheel::{
@@ -24,7 +24,7 @@ fn serve() -> Result {
         "--threads=1",
         "--overload-target=50ms",
     ]);
-    let server = ChatServer::start(&options)?;
+    let server = ChatServer::start(&options, &TokenKey::new([7; 32], 0))?;
     let listeners = server.listen(&options)?;
     let work = || {
         sleep(60 * MS);

@@ -1,6 +1,12 @@
 //! The chat over WebSocket: a client that breaks the protocol gets the reason in a Close frame.
 
-use crate::im::{SETTINGS, hub::Hub, session::Session, web::ChatFrames};
+use crate::im::{
+    SETTINGS,
+    hub::{Hub, MAX_UNACKED_BYTES},
+    new_hub,
+    session::Session,
+    web::ChatFrames,
+};
 use netwheel::{
     http::{HttpServer, Part, Request, Response},
     prelude::*,
@@ -42,7 +48,7 @@ fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
 #[track_caller]
 fn close_code(input: &[u8]) -> u16 {
     let websocket = WebSocketServer::with(WebSocketSettings::new().max_message(MAX_MESSAGE)).unwrap();
-    let site = Site { hub: Arc::default(), websocket };
+    let site = Site { hub: new_hub(MAX_UNACKED_BYTES), websocket };
     let mut channel = EmbeddedChannel::new(HttpServer::new().pipeline().handler(site));
     channel.write_inbound(UPGRADE.as_bytes()).unwrap();
     assert!(channel.read_outbound().starts_with(b"HTTP/1.1 101 "));
@@ -73,7 +79,7 @@ fn a_client_that_breaks_the_protocol_gets_a_close_frame_with_the_reason() {
 
 #[test]
 fn a_refused_login_gets_a_close_frame_with_a_hint() {
-    let site = Site { hub: Arc::default(), websocket: WebSocketServer::new() };
+    let site = Site { hub: new_hub(MAX_UNACKED_BYTES), websocket: WebSocketServer::new() };
     let mut channel = EmbeddedChannel::new(HttpServer::new().pipeline().handler(site));
     channel.write_inbound(UPGRADE.as_bytes()).unwrap();
     assert!(channel.read_outbound().starts_with(b"HTTP/1.1 101 "));

@@ -9,10 +9,10 @@ use crate::{
         },
         refused,
     },
+    im_process::Server,
     support::{
         line_client::LineClient,
         loops::{end, one_loop},
-        process::{Process, example},
         tcp::{ANY_PORT, connect, read_all, read_n},
         wait::{HOUR, done},
     },
@@ -26,60 +26,6 @@ use std::{
 use tempfile::TempDir;
 use tungstenite::{WebSocket, protocol::Role};
 
-struct Server {
-    process: Process,
-    address: SocketAddr,
-}
-
-impl Server {
-    /// Starts a server without rate limits.
-    fn start(arguments: &[&str]) -> Self {
-        let program = example("im_server");
-        let own = [program.to_str().unwrap(), "--listen", ANY_PORT, "--threads", "2", "--rate", "0"];
-        let mut process = Process::start(&[&own, arguments].concat());
-        let address = process.stdout.wait_for("listening on ").parse().unwrap();
-        Server { process, address }
-    }
-
-    /// Starts a server that keeps messages in a file.
-    fn keeping(file: &File, arguments: &[&str]) -> Self {
-        Self::start(&[&["--http", "none", "--timers", &file.path()], arguments].concat())
-    }
-
-    fn log_in(&self, user: &str) -> LineClient {
-        LineClient::log_in(self.address, user)
-    }
-
-    /// Logs in with a name that the server may not have released yet.
-    fn log_in_again(&self, user: &str) -> LineClient {
-        loop {
-            let mut stream = connect(self.address);
-            let login = json!({ "type": "login", "user": user });
-            stream.write_all(format!("{login}\n").as_bytes()).unwrap();
-            let mut client = LineClient::on(stream);
-            if client.next()["type"] == "welcome" {
-                return client;
-            }
-        }
-    }
-
-    /// Returns the address for browsers.
-    fn page(&mut self) -> SocketAddr {
-        let page = self.process.stdout.wait_for("chat in a browser: http://");
-        page.trim_end_matches('/').parse().unwrap()
-    }
-
-    /// Kills the process at once, and waits for its end.
-    fn kill(self) {
-        self.process.signal("KILL");
-    }
-
-    fn stop(self) {
-        self.process.signal("INT");
-        self.process.succeed();
-    }
-}
-
 struct File(TempDir);
 
 impl File {
@@ -90,6 +36,11 @@ impl File {
     fn path(&self) -> String {
         self.0.path().join("timers.db").to_str().unwrap().to_owned()
     }
+}
+
+/// Starts a server that keeps messages in a file.
+fn keeping(file: &File, arguments: &[&str]) -> Server {
+    Server::start(&[&["--http", "none", "--timers", &file.path()], arguments].concat())
 }
 
 fn metrics(page: SocketAddr) -> String {
@@ -149,13 +100,13 @@ fn a_reminder_arrives_at_its_time_and_once() {
 #[test]
 fn reminders_survive_the_death_of_the_server() {
     let file = File::new();
-    let server = Server::keeping(&file, &[]);
+    let server = keeping(&file, &[]);
     let mut ann = server.log_in("ann");
     let (later, much_later) = (remind(&mut ann, "3d", "later"), remind(&mut ann, "366d", "much later"));
     let soon = remind(&mut ann, "50ms", "soon");
     server.kill();
 
-    let server = Server::keeping(&file, &[]);
+    let server = keeping(&file, &[]);
     let mut ann = server.log_in("ann");
     let reminder = ann.wait_for("reminder");
     assert_eq!((reminder["text"].as_str(), reminder["reminder"].as_u64()), (Some("soon"), Some(soon)));
@@ -166,7 +117,7 @@ fn reminders_survive_the_death_of_the_server() {
     assert!(remind(&mut ann, "1h", "new") > much_later, "numbers are not used again");
     server.kill();
 
-    let server = Server::keeping(&file, &[]);
+    let server = keeping(&file, &[]);
     let mut ann = server.log_in("ann");
     let left = reminders(&mut ann);
     assert_eq!((left.len(), left[1]), (2, much_later));
@@ -176,7 +127,7 @@ fn reminders_survive_the_death_of_the_server() {
 #[test]
 fn a_reminder_waits_for_its_user_and_for_the_acknowledgement() {
     let file = File::new();
-    let server = Server::keeping(&file, &["--ack-timeout", "1h"]);
+    let server = keeping(&file, &["--ack-timeout", "1h"]);
     let mut ann = server.log_in("ann");
     remind(&mut ann, "1ms", "first");
     drop(ann);
@@ -185,14 +136,14 @@ fn a_reminder_waits_for_its_user_and_for_the_acknowledgement() {
     assert_eq!(ann.wait_for("reminder")["text"], "first");
     // Not acknowledged.
     server.kill();
-    let server = Server::keeping(&file, &[]);
+    let server = keeping(&file, &[]);
     let mut ann = server.log_in("ann");
     let reminder = ann.wait_for("reminder");
     assert_eq!(reminder["text"], "first");
     ack(&mut ann, &reminder);
     assert_eq!(next_type(&mut ann), "pong");
     server.stop();
-    let server = Server::keeping(&file, &[]);
+    let server = keeping(&file, &[]);
     assert_eq!(next_type(&mut server.log_in("ann")), "pong", "acknowledged");
     server.stop();
 }
@@ -257,7 +208,7 @@ fn reminders_have_limits() {
 #[test]
 fn a_direct_message_is_kept_for_a_user_that_is_not_connected() {
     let file = File::new();
-    let server = Server::keeping(&file, &[]);
+    let server = keeping(&file, &[]);
     let mut ann = server.log_in("ann");
     // The spelling of the sender's id survives too.
     ann.send_text("{\"type\":\"direct\",\"to\":\"bob\",\"text\":\"first\",\"id\":1e2}");
@@ -280,7 +231,7 @@ fn a_direct_message_is_kept_for_a_user_that_is_not_connected() {
 
     // What was not acknowledged is sent after the restart. The first one may be sent again, if the
     // server died before that was stored.
-    let server = Server::keeping(&file, &[]);
+    let server = keeping(&file, &[]);
     let mut ann = server.log_in("ann");
     let mut bob = server.log_in("bob");
     let mut message = bob.next();
@@ -292,7 +243,7 @@ fn a_direct_message_is_kept_for_a_user_that_is_not_connected() {
     ack(&mut bob, &message);
     while ann.next()["id"] != "b" {}
     server.stop();
-    let server = Server::keeping(&file, &[]);
+    let server = keeping(&file, &[]);
     assert_eq!(next_type(&mut server.log_in("bob")), "pong", "acknowledged");
     server.stop();
 }
@@ -308,7 +259,7 @@ fn without_a_file_no_direct_messages_are_kept() {
 #[test]
 fn the_sender_is_notified_when_a_kept_message_expires() {
     let file = File::new();
-    let server = Server::keeping(&file, &["--expiry", "100ms"]);
+    let server = keeping(&file, &["--expiry", "100ms"]);
     let mut ann = server.log_in("ann");
     assert_eq!(direct(&mut ann, "bob", "psst", json!(7))["type"], "kept");
     let error = ann.next();
@@ -321,7 +272,7 @@ fn the_sender_is_notified_when_a_kept_message_expires() {
 #[test]
 fn a_message_that_is_not_acknowledged_is_sent_after_the_next_login() {
     let file = File::new();
-    let server = Server::keeping(&file, &["--ack-timeout", "10ms"]);
+    let server = keeping(&file, &["--ack-timeout", "10ms"]);
     let mut ann = server.log_in("ann");
     assert_eq!(direct(&mut ann, "bob", "psst", json!(1))["type"], "kept");
     let mut bob = server.log_in("bob");
@@ -345,7 +296,7 @@ fn a_message_that_is_not_acknowledged_is_sent_after_the_next_login() {
 #[test]
 fn a_message_expires_although_the_server_was_not_running() {
     let file = File::new();
-    let server = Server::keeping(&file, &["--expiry", "1ms"]);
+    let server = keeping(&file, &["--expiry", "1ms"]);
     // Nobody is notified if the sender has disconnected.
     direct(&mut server.log_in("ann"), "bob", "psst", json!(7));
     server.kill();
@@ -362,7 +313,7 @@ fn a_message_expires_although_the_server_was_not_running() {
 #[test]
 fn kept_messages_have_limits() {
     let file = File::new();
-    let server = Server::keeping(&file, &["--ack-timeout", "1h"]);
+    let server = keeping(&file, &["--ack-timeout", "1h"]);
     let mut ann = server.log_in("ann");
     let error = direct(&mut ann, "bob", &"x".repeat(16 * 1024), json!(1));
     assert_eq!(error["code"], "undelivered", "too long");
@@ -538,7 +489,7 @@ fn a_store_with_too_many_messages_is_read_up_to_the_limit() {
     }
     done(timers.close()).unwrap();
     end(&group);
-    let mut server = Server::keeping(&file, &[]);
+    let mut server = keeping(&file, &[]);
     server.process.stderr.wait_for("only 10000 timers of the topic kept fit into memory");
     assert_eq!(server.log_in("user-1").wait_for("reminder")["reminder"], 1);
     server.stop();

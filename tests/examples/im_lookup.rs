@@ -10,7 +10,7 @@ use netwheel::{prelude::*, shutdown::ShutdownOptions, worker_pool::WorkerPool};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Write},
-    sync::{Arc, mpsc::channel},
+    sync::mpsc::channel,
     time::Duration,
 };
 
@@ -114,7 +114,7 @@ fn a_lookup_is_refused_when_the_pool_is_full() {
     begins.recv_timeout(PATIENCE).expect("the only thread is blocked");
 
     let group = EventLoopGroup::builder().threads(1).workers(&pool).build().unwrap();
-    let hub = Arc::default();
+    let hub = new_hub(hub::MAX_UNACKED_BYTES);
     let bootstrap = ServerBootstrap::new(&group).pipeline(move |_peer| session(&hub, IdleTimeouts::new()));
     let server = bootstrap.bind("127.0.0.1:0").unwrap();
     let mut ann = connect(server.local_address());

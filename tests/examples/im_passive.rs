@@ -97,16 +97,16 @@ fn becoming_passive_needs_a_membership_and_may_be_repeated() {
 fn passive_members_are_counted_once_per_room() {
     let world = World::new();
     let mut others: Vec<Client> = (0..3).map(|n| member(&world, &format!("user-{n}"))).collect();
-    assert_eq!(world.hub.passive_members(), 0);
+    assert_eq!(world.hub.rooms.passive_members(), 0);
     others.iter_mut().for_each(|other| request(other, "passive"));
     others[0].join("den");
     others[0].say(json!({"type": "passive", "room": "den"}));
-    assert_eq!(world.hub.passive_members(), 4);
+    assert_eq!(world.hub.rooms.passive_members(), 4);
     request(&mut others[1], "active");
     others[2].leave();
-    assert_eq!(world.hub.passive_members(), 2);
+    assert_eq!(world.hub.rooms.passive_members(), 2);
     others[0].leave();
-    assert_eq!(world.hub.passive_members(), 0);
+    assert_eq!(world.hub.rooms.passive_members(), 0);
 }
 
 #[test]

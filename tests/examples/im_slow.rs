@@ -140,14 +140,13 @@ fn a_channel_that_stayed_writable_reports_with_the_next_heartbeat() {
     use std::{
         io::{BufRead, BufReader, Write},
         os::unix::net::{UnixListener, UnixStream},
-        sync::Arc,
         time::Duration,
     };
 
     const SAID: usize = 500;
     let clock = ManualClock::new();
     let (group, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()).max_outbound(1));
-    let hub = Arc::default();
+    let hub = new_hub(hub::MAX_UNACKED_BYTES);
     // A Unix socket whose file is removed immediately.
     let path = std::env::temp_dir().join(format!("netwheel-im-slow-{}", std::process::id()));
     let listener = UnixListener::bind(&path).unwrap();

@@ -7,15 +7,17 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-#[cfg(all(feature = "durable-sqlite", feature = "json"))]
+#[cfg(all(feature = "broker", feature = "durable-sqlite", feature = "json"))]
 mod im;
-#[cfg(all(feature = "durable-sqlite", feature = "json"))]
+#[cfg(all(feature = "broker", feature = "durable-sqlite", feature = "json"))]
 mod im_abuse;
 #[cfg(all(unix, feature = "broker-redis", feature = "json"))]
 mod im_chaos;
-#[cfg(all(feature = "durable-sqlite", feature = "json"))]
+#[cfg(all(feature = "broker", feature = "durable-sqlite", feature = "json"))]
 mod im_direct;
 #[cfg(all(
+    feature = "broker-redis",
+    feature = "broker-sqlite",
     feature = "durable-sqlite",
     feature = "json",
     feature = "prometheus",
@@ -23,17 +25,59 @@ mod im_direct;
     feature = "websocket"
 ))]
 mod im_farewells;
-#[cfg(all(feature = "durable-sqlite", feature = "json", feature = "prometheus", feature = "websocket"))]
+#[cfg(all(
+    feature = "broker",
+    feature = "durable-sqlite",
+    feature = "json",
+    feature = "prometheus",
+    feature = "websocket"
+))]
 mod im_frames;
-#[cfg(all(feature = "durable-sqlite", feature = "json", feature = "prometheus", feature = "websocket"))]
+#[cfg(all(
+    feature = "broker-redis",
+    feature = "broker-sqlite",
+    feature = "durable-sqlite",
+    feature = "json",
+    feature = "prometheus",
+    feature = "websocket"
+))]
 mod im_later;
-#[cfg(all(feature = "durable-sqlite", feature = "json"))]
+#[cfg(all(feature = "broker", feature = "durable-sqlite", feature = "json"))]
 mod im_lookup;
-#[cfg(all(feature = "durable-sqlite", feature = "json"))]
+#[cfg(all(
+    feature = "broker-redis",
+    feature = "broker-sqlite",
+    feature = "durable-sqlite",
+    feature = "json",
+    feature = "prometheus",
+    feature = "websocket"
+))]
+mod im_nodes;
+#[cfg(all(feature = "broker", feature = "durable-sqlite", feature = "json"))]
 mod im_passive;
-#[cfg(all(feature = "durable-sqlite", feature = "json"))]
+#[cfg(all(
+    feature = "broker-redis",
+    feature = "broker-sqlite",
+    feature = "durable-sqlite",
+    feature = "json",
+    feature = "prometheus",
+    feature = "websocket"
+))]
+mod im_process;
+#[cfg(all(
+    feature = "broker-redis",
+    feature = "broker-sqlite",
+    feature = "durable-sqlite",
+    feature = "json",
+    feature = "prometheus",
+    feature = "websocket"
+))]
+mod im_resume;
+#[cfg(all(feature = "broker", feature = "durable-sqlite", feature = "json"))]
 mod im_rooms;
 #[cfg(all(
+    feature = "broker-redis",
+    feature = "broker-sqlite",
     feature = "durable-sqlite",
     feature = "json",
     feature = "prometheus",
@@ -41,7 +85,7 @@ mod im_rooms;
     feature = "websocket"
 ))]
 mod im_simulated;
-#[cfg(all(feature = "durable-sqlite", feature = "json"))]
+#[cfg(all(feature = "broker", feature = "durable-sqlite", feature = "json"))]
 mod im_slow;
 // At the crate root, where the server's files expect it.
 #[path = "../../examples/support/output.rs"]
@@ -53,6 +97,6 @@ mod shared;
 #[allow(dead_code, reason = "each part uses some of it")]
 mod token_bucket;
 
-#[cfg(all(feature = "durable-sqlite", feature = "json"))]
+#[cfg(all(feature = "broker", feature = "durable-sqlite", feature = "json"))]
 #[allow(unused_imports, reason = "files of the server name each other by the root of the crate")]
 use im::*;

@@ -81,7 +81,7 @@ impl Handler for Client {
     type Write = Request;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        ctx.write(Request::Login { user: self.user.clone() })
+        ctx.write(Request::login(self.user.clone()))
     }
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, reply: Reply) -> Result {
@@ -94,7 +94,7 @@ impl Handler for Client {
             Reply::Welcome { idle_ms, .. } => {
                 // In a busy room the server never sends a heartbeat, so pings are sent unasked.
                 ctx.set_idle_timeouts(IdleTimeouts::new().writer(Duration::from_millis(idle_ms) / 2));
-                ctx.write(Request::Join { room: self.room() })
+                ctx.write(Request::join(self.room()))
             }
             Reply::Joined { user, .. } if user == self.user && !self.is_in => {
                 self.is_in = true;

@@ -188,7 +188,7 @@ impl State {
             latency_us: Quantiles::of(&latency),
             slow_consumers: hub.counters.slow_consumers.load(Ordering::Relaxed),
             replaced_per_second: rate(now.conflated, before.conflated),
-            passive_members: hub.passive_members(),
+            passive_members: hub.rooms.passive_members(),
             bytes_in_per_second: rate(now.bytes_in, before.bytes_in),
             bytes_out_per_second: rate(now.bytes_out, before.bytes_out),
             refused_per_second: rate(now.refused, before.refused),

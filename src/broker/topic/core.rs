@@ -34,8 +34,10 @@ pub(super) struct TopicCore<M> {
     pub(super) settings: TopicSettings,
     pub(super) group: ChannelGroup<M>,
     pub(super) state: Locked<TopicState<M>>,
-    format: Box<dyn TopicFormat<M>>,
+    pub(super) format: Box<dyn TopicFormat<M>>,
     on_event: Option<OnEvent>,
+    /// Cloned for each [`TopicWatch`](super::TopicWatch).
+    watched: Arc<()>,
 }
 
 pub(super) struct TopicState<M> {
@@ -84,7 +86,8 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
             published: None,
         };
         let state = Locked::new(state);
-        Arc::new(TopicCore { node, name, settings, group: ChannelGroup::new(), state, format, on_event })
+        let (group, watched) = (ChannelGroup::new(), Arc::default());
+        Arc::new(TopicCore { node, name, settings, group, state, format, on_event, watched })
     }
 
     // ---- members --------------------------------------------------------------------------------
@@ -155,6 +158,10 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
             completer.complete(Err(Error::Cancelled));
         }
         self.group.leave(id) || was_joining
+    }
+
+    pub(super) fn watch(&self) -> Arc<()> {
+        self.watched.clone()
     }
 
     // ---- positions ------------------------------------------------------------------------------
@@ -265,9 +272,9 @@ impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
     }
 
     fn rest(&self) -> Option<Box<dyn Any + Send>> {
-        let is_empty = self.group.is_empty();
+        let is_needed = !self.group.is_empty() || Arc::strong_count(&self.watched) > 1;
         self.state.change(|state| {
-            if !is_empty || !state.joining.is_empty() || state.is_pumping || state.is_delayed {
+            if is_needed || !state.joining.is_empty() || state.is_pumping || state.is_delayed {
                 state.resting = 0;
                 return (None, ());
             }
@@ -301,7 +308,7 @@ impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
 }
 
 /// Calls code of the program, and turns a panic into an error.
-fn guarded<T>(call: impl FnOnce() -> T) -> Result<T> {
+pub(super) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|panic| {
         let message = panic_message(panic);
         log::error!("code of a topic's program panicked: {message}");

@@ -1,7 +1,10 @@
 //! `TopicFormat`: messages as bytes.
 
 use crate::broker::{follower::Missed, store::Position};
-use crate::error::Result;
+use crate::{
+    channel::{Broadcast, group::ChannelGroup},
+    error::{Result, SendError},
+};
 use bytes::Bytes;
 
 /// How the messages of a topic become bytes in the store, and messages for channels again.
@@ -42,6 +45,36 @@ pub trait TopicFormat<M>: Send + Sync + 'static {
     /// If the payload is not understood. Members do not receive the message then; it is logged and
     /// counted.
     fn decode(&self, payload: Bytes, position: Option<Position>) -> Result<M>;
+
+    /// Writes a stored message to the members of this node. By default it is broadcast.
+    ///
+    /// Called for one message after the other, in the order of the offsets, and also if there are
+    /// no members. An implementation may count messages. It may write another copy to one member,
+    /// with
+    /// [`ChannelGroup::broadcast_except`] for the others.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ChannelGroup::broadcast`]. The message is passed again later, before the next
+    /// one.
+    fn deliver(
+        &self,
+        message: M,
+        position: Position,
+        members: &ChannelGroup<M>,
+    ) -> Result<Broadcast, SendError<M>>
+    where
+        M: Clone + Send + Sync + 'static,
+    {
+        let _ = position;
+        members.broadcast(message)
+    }
+
+    /// Receives the broadcast of [`deliver`](TopicFormat::deliver), for example for its
+    /// [report](Broadcast::report). By default it is dropped, which does not affect it.
+    fn delivered(&self, broadcast: Broadcast) {
+        let _ = broadcast;
+    }
 
     /// Returns the message that tells members that they will not receive some messages. `None` by
     /// default.

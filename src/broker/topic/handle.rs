@@ -120,10 +120,24 @@ impl<M: Clone + Send + Sync + 'static> Topic<M> {
         self.core.subscribe(subscription.into())
     }
 
+    /// Keeps the topic followed without members, until the guard is dropped: its
+    /// [format](super::TopicFormat::deliver) receives the messages. Usually a node stops following
+    /// a topic some time after its last member has left, and begins again with the next member.
+    pub fn watch(&self) -> TopicWatch {
+        TopicWatch { _watched: self.core.watch() }
+    }
+
     /// Removes a member. Returns whether the channel was one, or was about to become one.
     pub fn leave(&self, id: ChannelId) -> bool {
         self.core.leave(id)
     }
+}
+
+/// A guard by which a node keeps following a topic. See [`Topic::watch`].
+#[derive(Debug)]
+#[must_use]
+pub struct TopicWatch {
+    _watched: Arc<()>,
 }
 
 impl<M> Clone for Topic<M> {

@@ -19,7 +19,7 @@ mod subscription;
 pub use builder::TopicBuilder;
 pub use event::TopicEvent;
 pub use format::TopicFormat;
-pub use handle::Topic;
+pub use handle::{Topic, TopicWatch};
 #[cfg(feature = "json")]
 pub use json::JsonFormat;
 pub use new_message::{NewMessage, Receipt};

@@ -4,12 +4,12 @@
 //! accept stops the pump for a moment, so that members miss nothing.
 
 use super::{
-    core::{TopicCore, TopicState, greet},
+    core::{TopicCore, TopicState, greet, guarded},
     event::TopicEvent,
 };
 use crate::broker::{
     follower::{FollowerStep, Item, Joined, JoinerId, Missed, MissedCause, ReadAnswer},
-    store::{History, ReadRange, StoredMessage},
+    store::{History, Position, ReadRange, StoredMessage},
 };
 use crate::{
     channel::{Broadcast, Channel},
@@ -52,7 +52,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
     fn carry_out(self: &Arc<Self>, step: FollowerStep<Option<M>>) -> Option<FollowerStep<Option<M>>> {
         match step {
             FollowerStep::Broadcast(Item { position, payload, size }) => {
-                let refused = self.deliver(payload?)?;
+                let refused = self.deliver_stored(payload?, position)?;
                 return Some(FollowerStep::Broadcast(Item { position, payload: Some(refused), size }));
             }
             FollowerStep::Missed(missed) => {
@@ -104,15 +104,23 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
 
     // ---- members --------------------------------------------------------------------------------
 
+    /// Writes a stored message to all members. Returns it if it has to wait.
+    fn deliver_stored(&self, message: M, position: Position) -> Option<M> {
+        let sent = guarded(|| self.format.deliver(message, position, &self.group)).ok()?;
+        self.sent(sent, |broadcast| drop(guarded(|| self.format.delivered(broadcast))))
+    }
+
     /// Writes a message to all members. Returns it if it has to wait.
     fn deliver(&self, message: M) -> Option<M> {
-        if self.group.is_empty() {
-            return None;
-        }
-        match self.group.broadcast(message) {
+        self.sent(self.group.broadcast(message), drop)
+    }
+
+    fn sent(&self, sent: Result<Broadcast, SendError<M>>, then: impl FnOnce(Broadcast)) -> Option<M> {
+        match sent {
             Ok(broadcast) => {
-                self.node.metrics.delivered.add_shared(1);
+                self.node.metrics.delivered.add_shared(u64::from(broadcast.members() > 0));
                 self.close_unreached(&broadcast);
+                then(broadcast);
                 None
             }
             // The loops are shutting down, and with them the members.

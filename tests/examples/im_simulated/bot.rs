@@ -73,7 +73,7 @@ impl Bot {
                 self.is_member = false;
                 ctx.write(Request::Leave { room: ROOM.into() })?;
                 self.ledger.lock().unwrap().leaves(self.session);
-                ctx.write(Request::Join { room: ROOM.into() })
+                ctx.write(Request::join(ROOM))
             }
             11 if !self.calm.is_now() && self.draw.one_in(3) => {
                 match self.draw.below(3) {
@@ -172,13 +172,13 @@ impl Handler for Bot {
     type Write = Request;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        ctx.write(Request::Login { user: name(self.number) })
+        ctx.write(Request::login(name(self.number)))
     }
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, reply: Reply) -> Result {
         match reply {
             Reply::Welcome { .. } => {
-                ctx.write(Request::Join { room: ROOM.into() })?;
+                ctx.write(Request::join(ROOM))?;
                 self.later(ctx);
             }
             Reply::Joined { .. } => {

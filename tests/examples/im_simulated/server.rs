@@ -1,7 +1,9 @@
 //! The node of the server: starts the example, and deploys it again and again.
 
 use super::support::{Calm, Draw, SECOND, until_ok};
-use crate::{chat_server::ChatServer, hub::unix_ms, later::Later, options::Options};
+use crate::{
+    chat_server::ChatServer, hub::unix_ms, later::Later, login::resume_token::TokenKey, options::Options,
+};
 use clap::Parser;
 use netwheel::{
     Result,
@@ -45,7 +47,7 @@ pub(super) fn serve(machine: &Machine, calm: &Calm) -> Result {
         // In calm, connections stay.
         let has_age = draw.one_in(2) && !calm.is_now();
         let options = options(if has_age { "--max-connection-age=7s" } else { "--max-connection-age=0s" });
-        let server = until_ok(|| ChatServer::start(&options));
+        let server = until_ok(|| ChatServer::start(&options, &TokenKey::new([7; 32], 0)));
         match start_timers(machine, &options, &server) {
             Ok(later) => {
                 run(machine, &options, &server, &later, calm, &mut draw);

@@ -66,10 +66,62 @@ fn a_server_that_hangs_is_noticed() {
     server.signal("STOP");
     wait_for_status(&browser, "reconnecting");
     server.signal("CONT");
-    wait_for_line(&browser, "Messages sent in that time are missing.");
     wait_for_status(&browser, "connected as ann");
     // The browser reports handshakes without a response.
     assert_clean_console(&browser, |text| text.contains("WebSocket connection to"));
+}
+
+/// Returns the texts of the lines, without announcements of members and without times.
+fn lines(browser: &Browser) -> Vec<String> {
+    let lines = "[...document.querySelectorAll('[role=log]:not([hidden]) p:not(.note)')]";
+    let text =
+        "line => [...line.childNodes].slice(1, 3).map(node => node.textContent).join('') || line.textContent";
+    let texts = browser.run(&format!("return {lines}.map({text})"));
+    texts.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_page_goes_on_where_its_connection_was_lost() {
+    let Some(browser) = browser() else { return };
+    let server = Server::start(ANY_PORT, &[]);
+    let mut carl = LineClient::join(server.lines, "carl");
+    carl.say("before ann");
+    carl.wait_for("message");
+    log_in(&browser, &server.page, "ann");
+    wait_for_line(&browser, "carl: before ann");
+    // A message of which the page does not learn whether it has arrived.
+    browser.run(
+        "const send = WebSocket.prototype.send;
+        WebSocket.prototype.send = function (text) {
+            send.call(this, text);
+            if (JSON.parse(text).type !== 'say') return;
+            WebSocket.prototype.send = send;
+            this.onmessage = null;
+        };",
+    );
+    browser.type_keys(&format!("perhaps lost{ENTER}"));
+    carl.wait_for("message");
+    carl.say("missed");
+    carl.wait_for("message");
+    // The server does not know yet that the page has given up the connection.
+    browser.run("reconnect()");
+    hurry(&browser);
+    wait_for_line(&browser, "carl: missed");
+    wait_for_status(&browser, "connected as ann");
+    carl.say("live");
+    wait_for_line(&browser, "carl: live");
+    browser.wait_for("pending.size === 0");
+    let all = ["carl: before ann", "ann: perhaps lost", "carl: missed", "carl: live"];
+    assert_eq!(lines(&browser), all, "each once, and nothing about the connection");
+    // The user has not left in the meantime.
+    carl.send(&serde_json::json!({ "type": "who", "room": "lobby" }));
+    assert_eq!(carl.wait_for("members")["users"], serde_json::json!(["ann", "carl"]));
+
+    browser.reload();
+    wait_for_status(&browser, "connected as ann");
+    wait_for_line(&browser, "carl: live");
+    assert_eq!(lines(&browser), all, "the history");
+    assert_clean_console(&browser, |_| false);
 }
 
 #[test]
@@ -148,8 +200,12 @@ fn a_tab_that_is_closed_for_slowness_is_told_and_returns() {
     overwhelm(&browser, &server, &mut carl, "messages_refused");
     wait_for_line(&browser, "The server closed the connection: slow consumer.");
     hurry(&browser);
-    wait_for_line(&browser, "Messages sent in that time are missing.");
     wait_for_status(&browser, "connected as ann");
+    carl.say("nothing is missing now");
+    wait_for_line(&browser, "carl: nothing is missing now");
+    let offsets =
+        browser.run("return talks.get('lobby').position[1] - document.querySelectorAll('time').length");
+    assert_eq!(offsets, 0, "all messages of the room, which has no others");
     assert_clean_console(&browser, |_| false);
 }
 

@@ -5,7 +5,8 @@
 //! periodic task goes through the list, and each room announces its changes since the last time.
 //! The rooms are served in turn, and each room has its own rate limit.
 
-use crate::{hub::lock, room::Room};
+use super::Room;
+use crate::hub::lock;
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex},

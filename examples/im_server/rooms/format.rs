@@ -1,0 +1,124 @@
+//! The stored form of the messages of a room, and their delivery on this server.
+//!
+//! A message is stored as JSON, without the name of the room and without its position.
+
+use super::Room;
+use crate::{
+    message_id::MessageId,
+    protocol::{GapCause, Reply},
+};
+use netwheel::{
+    ChannelGroup, Error, Result, SendError,
+    broker::{Missed, MissedCause, Position, TopicFormat, TopicName},
+    bytes::Bytes,
+    channel::Broadcast,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+use std::{
+    borrow::Cow,
+    sync::{Arc, OnceLock, Weak},
+};
+
+/// What the topic of each room begins with.
+const PREFIX: &str = "room/";
+
+#[derive(Serialize, Deserialize)]
+struct StoredMessage<'a> {
+    /// The sender's id, which only the sender's copy has.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    id: Option<&'a RawValue>,
+    /// The server of the sender, if there is an id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    server: Option<u64>,
+    #[serde(borrow)]
+    from: Cow<'a, str>,
+    #[serde(borrow)]
+    text: Cow<'a, str>,
+    /// Time of receipt at the server, in milliseconds since 1970 (UTC).
+    ts: u64,
+}
+
+/// The messages of one room.
+pub(super) struct RoomFormat {
+    room: Arc<str>,
+    /// The number of this server.
+    server: u64,
+    /// Set before the room has members.
+    delivery: Arc<OnceLock<Weak<Room>>>,
+}
+
+impl RoomFormat {
+    pub(super) fn new(room: Arc<str>, server: u64, delivery: Arc<OnceLock<Weak<Room>>>) -> Self {
+        RoomFormat { room, server, delivery }
+    }
+}
+
+impl TopicFormat<Reply> for RoomFormat {
+    fn encode(&self, message: &Reply) -> Result<Bytes> {
+        let Reply::Message { from, text, ts, sender_id, .. } = message else {
+            return Err(Error::other("only messages are stored"));
+        };
+        let id = sender_id.as_ref().map(MessageId::as_raw);
+        let server = id.map(|_| self.server);
+        let stored = StoredMessage { id, server, from: from.into(), text: text.into(), ts: *ts };
+        serde_json::to_vec(&stored).map(Bytes::from).map_err(Error::other)
+    }
+
+    fn decode(&self, payload: Bytes, at: Option<Position>) -> Result<Reply> {
+        let StoredMessage { id, server, from, text, ts } =
+            serde_json::from_slice(&payload).map_err(Error::other)?;
+        // Another server may have a user of the same name.
+        let id = id.filter(|_| server == Some(self.server));
+        Ok(Reply::Message {
+            room: self.room.to_string(),
+            from: from.into_owned(),
+            text: text.into_owned(),
+            ts,
+            epoch: at.map(|at| at.epoch),
+            offset: at.map(|at| at.offset),
+            id: None,
+            sender_id: id.and_then(|id| MessageId::from_json(id.to_owned())),
+        })
+    }
+
+    fn deliver(
+        &self,
+        message: Reply,
+        at: Position,
+        members: &ChannelGroup<Reply>,
+    ) -> Result<Broadcast, SendError<Reply>> {
+        match self.delivery.get().and_then(Weak::upgrade) {
+            Some(room) => room.deliver(message, at, members),
+            // The last member has left.
+            None => members.broadcast(message),
+        }
+    }
+
+    fn delivered(&self, broadcast: Broadcast) {
+        if let Some(room) = self.delivery.get().and_then(Weak::upgrade) {
+            room.delivered(broadcast);
+        }
+    }
+
+    fn missed(&self, missed: &Missed) -> Option<Reply> {
+        let cause = match missed.cause {
+            MissedCause::Rewound => GapCause::Rewound,
+            _ => GapCause::Trimmed,
+        };
+        let (room, Position { epoch, offset, .. }) = (self.room.to_string(), missed.next);
+        Some(Reply::Gap { room, epoch, offset, cause })
+    }
+}
+
+/// Returns the topic of a room. A long name is replaced by its hash, because topics have shorter
+/// names than rooms.
+pub(super) fn topic_name(room: &str) -> String {
+    if PREFIX.len() + room.len() <= TopicName::MAX_LEN {
+        return format!("{PREFIX}{room}");
+    }
+    let hash: String = Sha256::digest(room).iter().map(|byte| format!("{byte:02x}")).collect();
+    // No name of a room has a slash.
+    format!("{PREFIX}sha256/{hash}")
+}

@@ -1,0 +1,269 @@
+//! The requests about rooms.
+
+use super::{Room, Start, room::deliveries};
+use crate::{
+    login::{Identity, MAX_ROOMS},
+    message_id::MessageId,
+    name,
+    pace::Cost,
+    protocol::{Code, Reply},
+    session::{Answer, Refusal, Session, bad_name, busy, error_reply},
+};
+use netwheel::{
+    broker::{self, Joined, Receipt},
+    prelude::*,
+};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+/// The largest number of earlier messages that a client may ask for when it joins a room.
+const MAX_HISTORY: u64 = 100;
+
+/// A room in which a client is a member.
+pub(crate) struct Membership {
+    pub(crate) room: Arc<Room>,
+    /// Whether the client receives the number of messages instead of messages.
+    pub(crate) passive: bool,
+}
+
+impl Session {
+    /// Joins a room. The announcer notifies the other members later.
+    pub(crate) fn join(&mut self, ctx: &mut Context<'_, Self>, room: &str, history: u64) -> Answer {
+        if history > MAX_HISTORY {
+            let why = format!("history is {history}; it must be at most {MAX_HISTORY}");
+            return Err(Refusal(Code::BadRequest, why));
+        }
+        self.join_from(ctx, room, Start::Last(history), || ())
+    }
+
+    /// Joins a room, and receives its messages from `start` on. `then` is called when the client is
+    /// a member, or when that has failed later.
+    pub(crate) fn join_from(
+        &mut self,
+        ctx: &mut Context<'_, Self>,
+        room: &str,
+        start: Start,
+        then: impl FnOnce() + Send + 'static,
+    ) -> Answer {
+        let user = self.logged_in()?.clone();
+        let room = name::room(room).map_err(bad_name)?;
+        if let Some(known) = self.rooms.iter().find(|known| **known.room.name() == *room) {
+            // Already a member, so the other members are not notified.
+            return Ok(Some(known.room.joined(&user, None, None)));
+        }
+        if self.rooms.len() >= MAX_ROOMS {
+            return Err(Refusal(Code::BadRequest, format!("already in {MAX_ROOMS} rooms; leave one first")));
+        }
+        let room = self.hub.join(&room, &user, ctx.handler_ref())?;
+        self.pace.charge(Cost::deliveries(room.len()));
+        if self.congested {
+            room.set_congested(true);
+        }
+        self.rooms.push(Membership { room: room.clone(), passive: false });
+        let greeting = move |room: &Room, joined: &Joined| {
+            let recovered = match start {
+                Start::Last(_) => None,
+                Start::After(_) => Some(joined.recovered),
+                Start::Unknown => Some(false),
+            };
+            room.joined(&user, Some(joined.position), recovered)
+        };
+        self.begin_messages(ctx, room, start, greeting, then);
+        Ok(None)
+    }
+
+    /// Begins to receive the messages of a room.
+    fn begin_messages(
+        &mut self,
+        ctx: &mut Context<'_, Self>,
+        room: Arc<Room>,
+        start: Start,
+        greeting: impl FnOnce(&Room, &Joined) -> Reply + Send + 'static,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        self.replies.begin();
+        let (me, is_greeted) = (ctx.handler_ref(), Arc::new(AtomicBool::new(false)));
+        let greeted = is_greeted.clone();
+        let greeting = move |room: &Room, joined: &Joined| {
+            greeted.store(true, Ordering::Relaxed);
+            greeting(room, joined)
+        };
+        room.clone().subscribe(ctx.channel(), start, greeting).on_complete(move |joined| {
+            let is_greeted = is_greeted.load(Ordering::Relaxed);
+            // Fails if the client has gone.
+            let _ = me.execute(move |me, ctx| me.has_joined(ctx, &room, is_greeted, joined.map(drop)));
+            then();
+        });
+    }
+
+    fn has_joined(
+        &mut self,
+        ctx: &mut Context<'_, Self>,
+        room: &Arc<Room>,
+        is_greeted: bool,
+        joined: Result,
+    ) -> Result {
+        let at = self.rooms.iter().position(|known| Arc::ptr_eq(&known.room, room));
+        let is_needed = at.is_some_and(|at| !self.rooms[at].passive);
+        match joined {
+            // Some of the messages may not have arrived.
+            Err(error) if is_greeted && is_needed => return Err(error),
+            Err(error) if !is_greeted => {
+                if let Some(at) = at {
+                    self.leave_at(ctx, at);
+                }
+                let Refusal(code, message) = busy(&error);
+                ctx.write(error_reply(code, message))?;
+            }
+            _ => {}
+        }
+        self.replies.end(ctx)
+    }
+
+    pub(crate) fn leave(&mut self, ctx: &mut Context<'_, Self>, room: &str) -> Answer {
+        let user = self.logged_in()?.to_string();
+        let at = self.position_of(room)?;
+        let room = self.leave_at(ctx, at);
+        self.pace.charge(Cost::deliveries(room.len()));
+        Ok(Some(Reply::Left { room: room.name().to_string(), user }))
+    }
+
+    fn leave_at(&mut self, ctx: &mut Context<'_, Self>, at: usize) -> Arc<Room> {
+        let Membership { room, passive } = self.rooms.swap_remove(at);
+        if self.congested && !passive {
+            room.set_congested(false);
+        }
+        if let Some(user) = &self.user {
+            self.hub.leave(&room, user, ctx.id());
+        }
+        room
+    }
+
+    /// Makes the client passive or active in a room. A passive member does not slow down senders.
+    pub(crate) fn set_passive(&mut self, ctx: &mut Context<'_, Self>, room: &str, passive: bool) -> Answer {
+        self.logged_in()?;
+        let at = self.position_of(room)?;
+        let membership = &mut self.rooms[at];
+        let room = membership.room.clone();
+        let was_passive = std::mem::replace(&mut membership.passive, passive);
+        if self.congested && passive != was_passive {
+            room.set_congested(!passive);
+        }
+        if passive {
+            let (reply, news) = room.become_passive(ctx.channel());
+            if news {
+                self.hub.rooms.announcer.add(room);
+            }
+            return Ok(Some(reply));
+        }
+        if !was_passive {
+            return Ok(Some(room.active(None)));
+        }
+        let greeting = |room: &Room, joined: &Joined| room.active(Some(joined.position));
+        self.begin_messages(ctx, room, Start::Last(0), greeting, || ());
+        Ok(None)
+    }
+
+    pub(crate) fn say(
+        &mut self,
+        ctx: &mut Context<'_, Self>,
+        room: &str,
+        text: String,
+        id: Option<MessageId>,
+    ) -> Result {
+        match self.publish(ctx, room, text, id.clone()) {
+            Ok(()) => Ok(()),
+            Err(Refusal(code, message)) => {
+                self.replies.write(ctx, Reply::Error { code, message, to: None, id })
+            }
+        }
+    }
+
+    fn publish(
+        &mut self,
+        ctx: &mut Context<'_, Self>,
+        room: &str,
+        text: String,
+        id: Option<MessageId>,
+    ) -> Result<(), Refusal> {
+        let from = self.logged_in()?.clone();
+        let room = self.rooms[self.position_of(room)?].room.clone();
+        let message_id = self.unique_id(id.as_ref())?;
+        let length = text.len();
+        let members = room.active_members() + usize::from(self.is_passive_in(&room));
+        let stored = room.publish(&from, text, self.hub.unix_ms(), id.clone(), message_id);
+        let is_congested = room.is_congested();
+        self.pace.charge(Cost::deliveries(deliveries(members, length)));
+        if is_congested {
+            self.pace.charge(Cost::congestion());
+        }
+        self.replies.begin();
+        if stored.is_done() {
+            return self.is_stored(ctx, &room, stored.wait(), id).map_err(Refusal::from);
+        }
+        let me = ctx.handler_ref();
+        stored.on_complete(move |stored| {
+            let _ = me.execute(move |me, ctx| me.is_stored(ctx, &room, stored, id));
+        });
+        Ok(())
+    }
+
+    fn is_stored(
+        &mut self,
+        ctx: &mut Context<'_, Self>,
+        room: &Room,
+        stored: Result<Receipt>,
+        id: Option<MessageId>,
+    ) -> Result {
+        let reply = match stored {
+            Ok(Receipt { position: Some(at), is_duplicate: true, .. }) => room.said(at, id),
+            Ok(Receipt { position: Some(at), .. }) => {
+                if room.copies.wait_for(at, ctx.handler_ref()) {
+                    return self.copy_delivered(ctx);
+                }
+                return Ok(());
+            }
+            // It has no position, and was passed on at once.
+            Ok(_) => return self.copy_delivered(ctx),
+            Err(error) => {
+                let Refusal(code, message) = busy(&error);
+                Some(Reply::Error { code, message, to: None, id })
+            }
+        };
+        self.replies.answer(ctx, reply)
+    }
+
+    /// Called when the client's copy of a message is in the queue of the loop, or will not come
+    /// soon.
+    pub(crate) fn copy_delivered(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.replies.note_copy();
+        self.replies.end(ctx)
+    }
+
+    /// Returns the id by which the broker recognises a repetition of a message.
+    fn unique_id(&self, id: Option<&MessageId>) -> Result<Option<broker::MessageId>, Refusal> {
+        let identity = self.identity.as_ref().filter(|identity| identity.has_unique_ids);
+        let (Some(id), Some(Identity { claim, .. })) = (id, identity) else { return Ok(None) };
+        Ok(Some(broker::MessageId::new(claim.as_bytes(), id.as_json())?))
+    }
+
+    fn is_passive_in(&self, room: &Arc<Room>) -> bool {
+        self.rooms.iter().any(|known| known.passive && Arc::ptr_eq(&known.room, room))
+    }
+
+    pub(crate) fn who(&mut self, room: &str) -> Answer {
+        self.logged_in()?;
+        let room = name::room(room).map_err(bad_name)?.into_owned();
+        let users = self.hub.rooms.who(&room);
+        self.pace.charge(Cost::deliveries(users.len() / 8));
+        Ok(Some(Reply::Members { room, users }))
+    }
+
+    fn position_of(&self, room: &str) -> Result<usize, Refusal> {
+        let room = name::room(room).map_err(bad_name)?;
+        let at = self.rooms.iter().position(|known| **known.room.name() == *room);
+        at.ok_or_else(|| Refusal(Code::NotInRoom, "join that room first".to_owned()))
+    }
+}

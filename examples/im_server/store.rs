@@ -1,0 +1,86 @@
+//! Where the messages of rooms are kept: in memory, in a file, or on a Redis server that several
+//! chat servers share.
+
+use crate::{login::resume_token::TokenKey, options::Options};
+use netwheel::{
+    Completion,
+    broker::{
+        BrokerError, MemoryBroker, RedisBroker, SqliteBroker, TopicName, Topics,
+        store::{MapChange, MapCondition, MapUpdate},
+    },
+    prelude::*,
+    redis::RedisClient,
+    shutdown::ShutdownOptions,
+};
+use std::time::Duration;
+
+/// What the names of all keys in Redis begin with.
+const PREFIX: &str = "netwheel-im";
+/// The map with the key for tokens.
+const SECRETS: &str = "secrets";
+/// The name of that key in the map.
+const TOKENS: &str = "tokens";
+/// Time limit for the first answer of the store, and for its end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The store of the rooms, and the loop that its connections are on.
+pub(crate) struct Store {
+    pub(crate) topics: Topics,
+    /// Separate from the loops of the clients, so that it outlives them.
+    group: Option<EventLoopGroup>,
+}
+
+impl Store {
+    /// Opens the store that the options name.
+    pub(crate) fn open(options: &Options, group: &EventLoopGroup) -> Result<Self> {
+        let (topics, own) = match (&options.store, options.broker.as_str()) {
+            (Some(file), _) => {
+                let broker = SqliteBroker::open(file)
+                    .map_err(|error| Error::other(format!("the rooms {}: {error}", file.display())))?;
+                (Topics::builder(group, broker), None)
+            }
+            (None, "memory") => (Topics::builder(group, MemoryBroker::new()), None),
+            (None, url) => {
+                let own = EventLoopGroup::builder().threads(1).name("im-store").build()?;
+                let client = RedisClient::builder(&own, url).client_name("im_server").connect()?;
+                (Topics::builder(&own, RedisBroker::new(client).prefix(PREFIX)), Some(own))
+            }
+        };
+        let topics = match &options.node {
+            Some(node) => topics.node(node),
+            None => topics,
+        };
+        // A line of a client, with names and times.
+        let max_payload = options.max_line.saturating_add(1024).min(16 << 20);
+        Ok(Store { topics: topics.max_payload(max_payload).build()?, group: own })
+    }
+
+    /// Returns the key for tokens that all servers of the store have. The first one stores its own.
+    ///
+    /// # Errors
+    /// Fails if the store does not answer in time.
+    pub(crate) fn token_key(&self, own: &TokenKey) -> Result<TokenKey> {
+        let (topic, broker) = (TopicName::new(SECRETS)?, self.topics.broker());
+        let mut first = MapChange::set(TOKENS, own.as_bytes().to_vec());
+        first.condition = Some(MapCondition::Absent);
+        wait(broker.change(MapUpdate::new(topic.clone(), vec![first])))?;
+        let secrets = wait(broker.snapshot(&topic, None))?;
+        let key = secrets.entries.iter().find(|entry| entry.key == TOKENS);
+        let key = key.and_then(|entry| <[u8; 32]>::try_from(&entry.value[..]).ok());
+        key.map(|key| own.with_key(key)).ok_or_else(|| BrokerError::failed("no key for tokens").into())
+    }
+
+    /// Ends the store, after the clients.
+    pub(crate) fn close(&self) -> Result {
+        let closed = wait(self.topics.close());
+        if let Some(group) = &self.group {
+            let shutdown = ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::ZERO);
+            group.shutdown(shutdown).wait()?;
+        }
+        closed
+    }
+}
+
+fn wait<T: Send + 'static>(answer: Completion<T>) -> Result<T> {
+    answer.wait_timeout(PATIENCE).unwrap_or_else(|_| Err(Error::other("the store does not answer")))
+}
