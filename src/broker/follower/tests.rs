@@ -474,20 +474,20 @@ fn the_messages_that_are_kept_are_bounded() {
 #[test]
 fn an_epoch_that_begins_before_the_position_is_read_at_once() {
     let mut follower = Follower::new(LIMITS);
-    follower.join(0, Start::Now);
-    let Some(Step::Read(read, _)) = follower.next_step() else { panic!("a read") };
-    let answer = Answer { epochs: Epochs::first(1), top: 1000, oldest: 1001, items: Vec::new() };
+    follower.join(0, JoinFrom::Now);
+    let Some(FollowerStep::Read(read, _)) = follower.next_step() else { panic!("a read") };
+    let answer = ReadAnswer { epochs: Epochs::first(1), top: 1000, oldest: 1001, items: Vec::new() };
     follower.answered(read, Ok(answer));
     while follower.next_step().is_some() {}
     // The topic is lost, and begins anew at the offset 1.
     follower.message(Item { position: Position::new(2, 1), payload: (), size: 7 });
-    let Some(Step::Read(read, range)) = follower.next_step() else { panic!("a read") };
+    let Some(FollowerStep::Read(read, range)) = follower.next_step() else { panic!("a read") };
     assert_eq!(range.seen, Some(Position::new(1, 1000)));
-    let answer = Answer { epochs: Epochs::first(2), top: 1, oldest: 1, items: Vec::new() };
+    let answer = ReadAnswer { epochs: Epochs::first(2), top: 1, oldest: 1, items: Vec::new() };
     follower.answered(read, Ok(answer));
-    let Some(Step::Missed(missed)) = follower.next_step() else { panic!("members are told") };
+    let Some(FollowerStep::Missed(missed)) = follower.next_step() else { panic!("members are told") };
     assert_eq!((missed.cause, missed.next), (MissedCause::Rewound, Position::new(2, 0)));
     // That read was for messages behind the old position, so it says nothing about this one.
-    let Some(Step::Read(_, range)) = follower.next_step() else { panic!("another read") };
+    let Some(FollowerStep::Read(_, range)) = follower.next_step() else { panic!("another read") };
     assert_eq!((range.from, range.seen), (ReadFrom::After(0), Some(missed.next)));
 }
