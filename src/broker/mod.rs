@@ -23,7 +23,7 @@ mod topic;
 mod topics;
 
 pub use follower::{Joined, Missed, MissedCause};
-pub use node::BrokerMetrics;
+pub use node::{BrokerMetrics, LeaseEvent};
 #[cfg(feature = "broker-redis")]
 pub use redis::RedisBroker;
 #[cfg(all(feature = "broker-redis", feature = "simulation"))]

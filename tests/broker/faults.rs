@@ -3,10 +3,15 @@
 use crate::{
     faulty::Events,
     members::{Member, Nodes, Numbered, TestNode},
-    support::wait::{SECOND, done, ms, wait_until},
+    support::{
+        journal::Journal,
+        wait::{SECOND, done, ms, wait_until},
+    },
 };
 use bytes::Bytes;
-use netwheel::broker::{BrokerError, HistoryLimits, TopicName, WhenUnreachable, store::Partitions};
+use netwheel::broker::{
+    BrokerError, HistoryLimits, LeaseEvent, TopicName, Topics, WhenUnreachable, store::Partitions,
+};
 
 /// Returns the name of another topic in the partition of the lobby.
 fn neighbour() -> String {
@@ -199,4 +204,32 @@ fn a_node_that_was_stopped_has_no_authority_and_comes_back_as_another() {
     assert_eq!(again.name(), "a");
     assert_ne!(again.incarnation(), first.incarnation());
     assert_eq!(one.topics.metrics().leases_lost, 1);
+}
+
+#[test]
+fn a_node_whose_name_was_taken_has_no_authority_until_the_other_one_has_ended() {
+    let nodes = Nodes::new(1);
+    let start = || {
+        let events = Journal::new();
+        let recorded: Journal<LeaseEvent> = events.clone();
+        let topics = Topics::builder(&nodes.group, nodes.store.clone()).node("same");
+        (topics.on_lease(move |event| recorded.push(event)).build().unwrap(), events)
+    };
+    let (old, old_events) = start();
+    let first = old.authority().expect("it has a lease");
+    let (new, new_events) = start();
+    let second = new.authority().expect("a new process takes the name over");
+    for _ in 0..20 {
+        nodes.advance(3 * SECOND);
+        assert_eq!((old.authority(), new.authority()), (None, Some(second.clone())));
+    }
+    assert_eq!((old.metrics().leases_taken, old.metrics().leases_lost), (1, 0));
+    assert_eq!(new.metrics().lease_failures, 0, "the lease was never taken back");
+    done(new.close()).unwrap();
+    nodes.advance(3 * SECOND);
+    let again = old.authority().expect("the name is free");
+    assert!(again != first && again != second);
+    use LeaseEvent::{Begun, Taken};
+    assert_eq!(old_events.all(), [Begun(first.clone()), Taken(first), Begun(again)]);
+    assert_eq!(new_events.all(), [Begun(second)]);
 }

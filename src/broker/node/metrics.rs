@@ -72,4 +72,6 @@ metrics! {
     lease_failures;
     /// Leases that ended before they were renewed.
     leases_lost;
+    /// Leases that another node with the same name has taken over.
+    leases_taken;
 }

@@ -5,6 +5,7 @@
 //! is followed while it has topics with members.
 
 mod followed;
+mod lease_event;
 mod metrics;
 mod node_lease_watch;
 mod node_partition;
@@ -13,6 +14,8 @@ mod router;
 mod upkeep;
 
 pub(in crate::broker) use followed::FollowedTopic;
+pub use lease_event::LeaseEvent;
+pub(in crate::broker) use lease_event::OnLease;
 pub use metrics::BrokerMetrics;
 pub(in crate::broker) use metrics::Metrics;
 
@@ -40,7 +43,7 @@ use std::{
 };
 
 /// The settings of a node.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(in crate::broker) struct NodeSettings {
     pub(in crate::broker) name: Option<String>,
     pub(in crate::broker) partitions: Partitions,
@@ -49,6 +52,7 @@ pub(in crate::broker) struct NodeSettings {
     pub(in crate::broker) max_payload: usize,
     pub(in crate::broker) verify_interval: Duration,
     pub(in crate::broker) lease: Duration,
+    pub(in crate::broker) on_lease: Option<OnLease>,
 }
 
 pub(in crate::broker) struct TopicNode {

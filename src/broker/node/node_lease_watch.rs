@@ -7,20 +7,41 @@ use crate::broker::store::{NodeId, NodeLease};
 use crate::clock::nanos;
 use std::time::Duration;
 
+/// Why a lease has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LeaseLoss {
+    /// It was not renewed in time.
+    Expired,
+    /// Another node with the same name has one.
+    Taken,
+}
+
 #[derive(Debug)]
 pub(super) struct NodeLeaseWatch {
     node: NodeId,
     duration: Duration,
     /// The time of the loop up to which the lease is certain.
     valid_until: u64,
-    /// Whether the lease has begun.
+    /// Whether the lease of this incarnation has begun.
     has_begun: bool,
+    /// Whether an earlier incarnation of this process had a lease.
+    is_again: bool,
+    /// Whether another node with the same name had the lease when it was asked for last.
+    is_taken: bool,
     is_asking: bool,
 }
 
 impl NodeLeaseWatch {
     pub(super) fn new(node: NodeId, duration: Duration) -> Self {
-        NodeLeaseWatch { node, duration, valid_until: 0, has_begun: false, is_asking: false }
+        NodeLeaseWatch {
+            node,
+            duration,
+            valid_until: 0,
+            has_begun: false,
+            is_again: false,
+            is_taken: false,
+            is_asking: false,
+        }
     }
 
     pub(super) fn node(&self) -> &NodeId {
@@ -37,15 +58,19 @@ impl NodeLeaseWatch {
             return None;
         }
         let (node, duration) = (self.node.clone(), self.duration);
-        Some(if self.has_begun { NodeLease::renew(node, duration) } else { NodeLease::begin(node, duration) })
+        Some(match (self.has_begun, self.is_again) {
+            (true, _) => NodeLease::renew(node, duration),
+            (false, true) => NodeLease::begin_again(node, duration),
+            (false, false) => NodeLease::begin(node, duration),
+        })
     }
 
-    /// A request of the time `asked` was granted.
-    pub(super) fn granted(&mut self, asked: u64) {
-        self.is_asking = false;
-        self.has_begun = true;
+    /// A request of the time `asked` was granted. Returns whether the lease has begun.
+    pub(super) fn granted(&mut self, asked: u64) -> bool {
+        (self.is_asking, self.is_taken) = (false, false);
         // The store counts from a later time. Its clock may be faster.
         self.valid_until = asked.saturating_add(nanos(self.duration - self.duration / 10));
+        !std::mem::replace(&mut self.has_begun, true)
     }
 
     /// The request failed.
@@ -53,10 +78,13 @@ impl NodeLeaseWatch {
         self.is_asking = false;
     }
 
-    /// The lease has ended: the node goes on with another incarnation.
-    pub(super) fn ended(&mut self, next: NodeId) {
-        let duration = self.duration;
-        *self = NodeLeaseWatch::new(next, duration);
+    /// The lease has ended: the node goes on with another incarnation, once no other node with the
+    /// same name has a lease. Returns whether that is new.
+    pub(super) fn ended(&mut self, next: NodeId, loss: LeaseLoss) -> bool {
+        let is_taken = loss == LeaseLoss::Taken;
+        let is_new = self.has_begun || is_taken != self.is_taken;
+        *self = NodeLeaseWatch { is_again: true, is_taken, ..NodeLeaseWatch::new(next, self.duration) };
+        is_new
     }
 }
 
@@ -76,8 +104,24 @@ mod tests {
         assert_eq!(watch.request(), Some(NodeLease::renew(node, Duration::from_secs(10))));
         watch.failed();
         assert!(watch.is_valid(9_999_999_999));
-        watch.ended(NodeId::new("a", 2).unwrap());
-        assert!(!watch.is_valid(0));
-        assert!(watch.request().is_some_and(|lease| lease.is_new));
+    }
+
+    #[test]
+    fn a_lease_that_has_ended_is_not_taken_from_another_node() {
+        let (second, third) = (NodeId::new("a", 2).unwrap(), NodeId::new("a", 3).unwrap());
+        let duration = Duration::from_secs(10);
+        let mut watch = NodeLeaseWatch::new(NodeId::new("a", 1).unwrap(), duration);
+        watch.request();
+        assert!(watch.granted(0));
+        watch.request();
+        assert!(!watch.granted(1));
+        assert!(watch.ended(second.clone(), LeaseLoss::Taken));
+        assert!(!watch.is_valid(1));
+        assert_eq!(watch.request(), Some(NodeLease::begin_again(second, duration)));
+        assert!(!watch.ended(third.clone(), LeaseLoss::Taken), "it is known");
+        assert_eq!(watch.request(), Some(NodeLease::begin_again(third.clone(), duration)));
+        assert!(watch.granted(2) && watch.is_valid(2));
+        assert_eq!(watch.request(), Some(NodeLease::renew(third, duration)));
+        assert!(watch.ended(NodeId::new("a", 4).unwrap(), LeaseLoss::Expired));
     }
 }

@@ -1,9 +1,12 @@
 //! The periodic tasks of a node: verification of quiet partitions, and its lease.
 
-use super::TopicNode;
+use super::{TopicNode, lease_event::LeaseEvent, node_lease_watch::LeaseLoss};
 use crate::broker::store::{BrokerError, NodeId};
 use crate::error::{Error, Result};
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 impl TopicNode {
     /// Starts both periodic tasks. They end with the node.
@@ -66,27 +69,54 @@ impl TopicNode {
 
     fn lease_renewed(self: &Arc<Self>, asked: u64, result: Result) {
         let Err(error) = result else {
-            return self.lease.change(|lease| (lease.granted(asked), ()));
+            let begun = self.lease.change(|lease| (lease.granted(asked).then(|| lease.node().clone()), ()));
+            return begun.into_iter().for_each(|node| self.emit(LeaseEvent::Begun(node)));
         };
         self.metrics.lease_failures.add_shared(1);
-        if BrokerError::of(&error) != Some(&BrokerError::LeaseEnded) {
-            log::debug!("the lease of the node was not renewed: {error:#}");
-            return self.lease.change(|lease| (lease.failed(), ()));
-        }
-        let incarnation = self.random.next();
-        let lost = self.lease.change(|lease| {
-            let lost = lease.node().clone();
-            if let Ok(next) = NodeId::new(lost.name(), incarnation) {
-                lease.ended(next);
+        match BrokerError::of(&error) {
+            Some(BrokerError::LeaseEnded) => self.lease_lost(LeaseLoss::Expired),
+            Some(BrokerError::LeaseTaken) => self.lease_lost(LeaseLoss::Taken),
+            _ => {
+                log::debug!("the lease of the node was not renewed: {error:#}");
+                self.lease.change(|lease| (lease.failed(), ()));
             }
-            (lost, ())
+        }
+    }
+
+    fn lease_lost(self: &Arc<Self>, loss: LeaseLoss) {
+        let incarnation = self.random.next();
+        let (lost, is_new) = self.lease.change(|lease| {
+            let lost = lease.node().clone();
+            let next = NodeId::new(lost.name(), incarnation);
+            let is_new = next.is_ok_and(|next| lease.ended(next, loss));
+            ((lost, is_new), ())
         });
-        log::warn!("the lease of node {lost} has ended; the node goes on with another incarnation");
-        self.metrics.leases_lost.add_shared(1);
         // Whatever was written between the end of the lease and now.
         self.broker.end_lease(&lost).detach();
-        if !self.is_closed.load(Ordering::Acquire) {
-            self.renew_lease();
+        match loss {
+            LeaseLoss::Expired => {
+                log::warn!("the lease of node {lost} has ended; the node goes on with another incarnation");
+                self.metrics.leases_lost.add_shared(1);
+                self.emit(LeaseEvent::Ended(lost));
+                if !self.is_closed() {
+                    self.renew_lease();
+                }
+            }
+            // Asked again after the interval: two nodes that begin at once would fight.
+            LeaseLoss::Taken if is_new => {
+                log::error!("another node has the name of node {lost}; this one is without authority");
+                self.metrics.leases_taken.add_shared(1);
+                self.emit(LeaseEvent::Taken(lost));
+            }
+            LeaseLoss::Taken => {}
+        }
+    }
+
+    fn emit(&self, event: LeaseEvent) {
+        if let Some(on_lease) = &self.settings.on_lease
+            && catch_unwind(AssertUnwindSafe(|| on_lease(event))).is_err()
+        {
+            log::error!("the callback for events of the lease panicked");
         }
     }
 

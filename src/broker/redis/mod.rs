@@ -280,7 +280,7 @@ impl Broker for RedisBroker {
     }
 
     fn renew(&self, lease: NodeLease) -> Completion<()> {
-        self.call(|operations| operations.renew_lease(&lease.node, lease.duration, lease.is_new))
+        self.call(|operations| operations.renew_lease(&lease))
     }
 
     fn end_lost_leases(&self) -> Completion<Vec<NodeId>> {

@@ -4,7 +4,7 @@
 //! survives it. An owner of entries without a lease is one of an earlier process, or its lease has
 //! ended.
 
-use crate::broker::store::{BrokerError, NodeId, NodeLease};
+use crate::broker::store::{BrokerError, LeaseKind, NodeId, NodeLease};
 use std::collections::BTreeMap;
 
 /// NodeLeases by the names of their nodes, with the times at which they end.
@@ -16,8 +16,13 @@ impl NodeLeases {
     pub(super) fn renew(&mut self, lease: &NodeLease, now: i64) -> Result<(), BrokerError> {
         let ends = now.saturating_add(super::tables::millis(lease.duration));
         let name = lease.node.name();
-        if !lease.is_new && !self.is_alive(&lease.node, now) {
-            return Err(BrokerError::LeaseEnded);
+        let alive = self.0.get(name).filter(|(_, ends)| *ends > now);
+        match (lease.kind, alive) {
+            (LeaseKind::BeginAgain | LeaseKind::Renew, Some((found, _))) if *found != lease.node => {
+                return Err(BrokerError::LeaseTaken);
+            }
+            (LeaseKind::Renew, None) => return Err(BrokerError::LeaseEnded),
+            _ => {}
         }
         self.0.insert(name.to_owned(), (lease.node.clone(), ends));
         Ok(())

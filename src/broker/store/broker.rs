@@ -91,7 +91,7 @@ pub trait Broker: Send + Sync + 'static {
 
     /// Changes entries of a map topic in one step, which takes one offset if any change was made.
     ///
-    /// If the owner's lease has ended, the update fails with [`BrokerError::LeaseEnded`], or the
+    /// If the owner's lease has ended or was taken over, the update fails with [`BrokerError::LeaseEnded`], or the
     /// next [`end_lost_leases`](Broker::end_lost_leases) removes its entries.
     fn change(&self, update: MapUpdate) -> Completion<Changed>;
 
@@ -100,8 +100,10 @@ pub trait Broker: Send + Sync + 'static {
 
     /// Begins or renews the lease of a node.
     ///
-    /// Fails with [`BrokerError::LeaseEnded`] if a lease that is not new has ended, or if another
-    /// incarnation of the same name has begun one.
+    /// [`LeaseKind`](super::LeaseKind) says what becomes of another incarnation of the same name.
+    /// Fails with [`BrokerError::LeaseTaken`] if such an incarnation has a lease, and the request
+    /// does not take it over. Fails with [`BrokerError::LeaseEnded`] if a lease to be renewed has
+    /// ended, and no other incarnation has one.
     fn renew(&self, lease: NodeLease) -> Completion<()>;
 
     /// Ends the leases that were not renewed in time, or were taken over, and removes the entries

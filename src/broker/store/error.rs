@@ -41,8 +41,10 @@ pub enum BrokerError {
     },
     /// An operation on messages was called for a map topic, or the other way round.
     WrongKind,
-    /// The lease of the node has ended, or another incarnation of the node has begun one.
+    /// The lease of the node has ended.
     LeaseEnded,
+    /// Another incarnation of the node has a lease: a newer process has the same name.
+    LeaseTaken,
     /// The broker was started before, or another program uses the store exclusively.
     InUse,
     /// The broker is closed.
@@ -100,6 +102,7 @@ impl fmt::Display for BrokerError {
             }
             BrokerError::WrongKind => f.write_str("the topic is of the other kind: messages or a map"),
             BrokerError::LeaseEnded => f.write_str("the lease of the node has ended"),
+            BrokerError::LeaseTaken => f.write_str("another node with the same name has a lease"),
             BrokerError::InUse => f.write_str("the broker is in use"),
             BrokerError::Closed => f.write_str("the broker is closed"),
             BrokerError::Failed(cause) => write!(f, "the broker failed: {cause}"),

@@ -64,19 +64,38 @@ pub struct NodeLease {
     /// How long the lease lives without another renewal, counted from when the store receives the
     /// request.
     pub duration: Duration,
-    /// Whether this begins the lease. It ends the lease of another incarnation of the same name.
-    pub is_new: bool,
+    /// What the node asks for.
+    pub kind: LeaseKind,
+}
+
+/// What a node asks for. See [`NodeLease`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LeaseKind {
+    /// The first lease of a node that has just started. It ends the lease of another incarnation of
+    /// the same name, which may have crashed.
+    Begin,
+    /// The lease of another incarnation, after that of an earlier one has ended. Fails while an
+    /// incarnation of the same name that is not this one has a lease.
+    BeginAgain,
+    /// A longer time for a lease that has not ended.
+    Renew,
 }
 
 impl NodeLease {
-    /// Creates a request that begins a lease.
+    /// Creates a request that begins the first lease of a node.
     pub fn begin(node: NodeId, duration: Duration) -> Self {
-        NodeLease { node, duration, is_new: true }
+        NodeLease { node, duration, kind: LeaseKind::Begin }
+    }
+
+    /// Creates a request that begins a lease after that of an earlier incarnation has ended.
+    pub fn begin_again(node: NodeId, duration: Duration) -> Self {
+        NodeLease { node, duration, kind: LeaseKind::BeginAgain }
     }
 
     /// Creates a request that renews a lease.
     pub fn renew(node: NodeId, duration: Duration) -> Self {
-        NodeLease { node, duration, is_new: false }
+        NodeLease { node, duration, kind: LeaseKind::Renew }
     }
 }
 

@@ -24,7 +24,7 @@ pub use error::BrokerError;
 pub use event::{BrokerEvent, StoredEvent, TopicChange};
 pub use history::{History, ReadFrom, ReadRange, StoredMessage};
 pub use history_limits::HistoryLimits;
-pub use lease::{NodeId, NodeLease};
+pub use lease::{LeaseKind, NodeId, NodeLease};
 pub use map::{Changed, EntryChange, MapChange, MapCondition, MapEntry, MapUpdate, Snapshot};
 pub use memory::{MemoryBroker, MemoryBrokerBuilder};
 pub use message_id::MessageId;

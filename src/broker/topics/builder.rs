@@ -2,7 +2,7 @@
 
 use super::handle::Topics;
 use crate::broker::{
-    node::{NodeSettings, TopicNode},
+    node::{LeaseEvent, NodeSettings, TopicNode},
     store::{Broker, Partitions},
 };
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     group::EventLoopGroup,
     settings::check_range,
 };
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 /// Settings of [`Topics`]. [`build`](TopicsBuilder::build) reports invalid values.
 ///
@@ -49,12 +49,15 @@ impl TopicsBuilder {
             max_payload: 64 << 10,
             verify_interval: Duration::from_secs(10),
             lease: Duration::from_secs(10),
+            on_lease: None,
         };
         let event_loop = group.next().clone();
         TopicsBuilder { broker, event_loop, partitions: Partitions::default().get(), settings }
     }
 
-    /// Sets the name of the node, which no other node of the store has.
+    /// Sets the name of the node, which no other node of the store has. A node that starts with a
+    /// name takes over its lease, so a restarted node need not wait. The earlier node gets
+    /// [`LeaseEvent::Taken`], and is without [authority](Topics::authority).
     pub fn node(mut self, name: impl Into<String>) -> Self {
         self.settings.name = Some(name.into());
         self
@@ -98,6 +101,13 @@ impl TopicsBuilder {
         self
     }
 
+    /// Calls `callback` when the lease of the node begins and ends. A node whose lease begins has
+    /// to set its entries of maps again. It runs on any thread, and must not block.
+    pub fn on_lease(mut self, callback: impl Fn(LeaseEvent) + Send + Sync + 'static) -> Self {
+        self.settings.on_lease = Some(Arc::new(callback));
+        self
+    }
+
     /// Starts the broker for this node.
     ///
     /// Does not wait for a server. While it cannot be reached, operations fail.
@@ -128,6 +138,12 @@ impl TopicsBuilder {
 
 impl fmt::Debug for TopicsBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TopicsBuilder").field("settings", &self.settings).finish_non_exhaustive()
+        let NodeSettings { name, verify_interval, lease, .. } = &self.settings;
+        f.debug_struct("TopicsBuilder")
+            .field("node", name)
+            .field("partitions", &self.partitions)
+            .field("verify_interval", verify_interval)
+            .field("lease", lease)
+            .finish_non_exhaustive()
     }
 }

@@ -36,6 +36,14 @@ fn set(at: &Connection, topic: &TopicName, key: &'static str, owner: &NodeId) ->
     done(at.broker.change(update))
 }
 
+fn begin_again(at: &Connection, node: &NodeId) -> Result {
+    done(at.broker.renew(NodeLease::begin_again(node.clone(), LEASE)))
+}
+
+fn is_taken(error: Error) -> bool {
+    BrokerError::of(&error) == Some(&BrokerError::LeaseTaken)
+}
+
 fn has_ended(error: Error) -> bool {
     BrokerError::of(&error) == Some(&BrokerError::LeaseEnded)
 }
@@ -90,11 +98,37 @@ pub(super) fn another_incarnation_takes_over(store: &dyn Store) {
     begin(&at, &old, long);
     set(&at, &users, "ann", &old).unwrap();
     begin(&at, &new, long);
-    assert!(renew(&at, &old).is_err_and(has_ended));
+    assert!(renew(&at, &old).is_err_and(is_taken));
     set(&at, &users, "bob", &new).unwrap();
     assert_eq!(sweep(&at), [old]);
     assert_eq!(entries(&at, &users).into_keys().collect::<Vec<_>>(), ["bob"]);
     renew(&at, &new).expect("it is the newest one");
+}
+
+pub(super) fn a_taken_one_is_not_taken_back(store: &dyn Store) {
+    let (at, users) = (Connection::new(store), topic("users"));
+    let [old, new, again] = [1, 2, 3].map(|incarnation| node("a", incarnation));
+    begin(&at, &old, Duration::from_secs(3600));
+    begin(&at, &new, LEASE);
+    for _ in 0..2 {
+        assert!(renew(&at, &old).is_err_and(is_taken));
+        assert!(begin_again(&at, &again).is_err_and(is_taken));
+        renew(&at, &new).expect("it keeps its lease");
+    }
+    set(&at, &users, "ann", &new).unwrap();
+    store.pass(LONGER);
+    assert!(renew(&at, &old).is_err_and(has_ended), "nobody has the lease any more");
+    for _ in 0..2 {
+        begin_again(&at, &again).expect("a repeated request is not refused");
+    }
+    assert!(renew(&at, &new).is_err_and(is_taken));
+    let mut ended = sweep(&at);
+    ended.retain(|node| *node != old);
+    assert_eq!(ended, [new]);
+    assert!(entries(&at, &users).is_empty());
+    renew(&at, &again).expect("it is renewed like any other");
+    done(at.broker.end_lease(&again)).unwrap();
+    begin_again(&at, &node("a", 4)).expect("the lease is free at once");
 }
 
 pub(super) fn can_be_ended(store: &dyn Store) {

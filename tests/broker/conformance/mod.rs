@@ -61,6 +61,7 @@ const TESTS: &[(&str, Test)] = &[
     ("leases are renewed and end", leases::are_renewed_and_end),
     ("entries vanish with their owner", leases::entries_vanish_with_their_owner),
     ("another incarnation takes over", leases::another_incarnation_takes_over),
+    ("a taken lease is not taken back", leases::a_taken_one_is_not_taken_back),
     ("a lease can be ended", leases::can_be_ended),
     ("a node without a lease owns nothing", leases::a_node_without_one_owns_nothing),
     ("a closed broker refuses", partitions::a_closed_broker_refuses),

@@ -156,7 +156,8 @@ impl Calls {
             }
             _ => {
                 let name = node.split(':').next().unwrap();
-                let arguments = [node, name, LONG, self.pick(&["0", "1"])].map(str::to_owned).to_vec();
+                let arguments =
+                    [node, name, LONG, self.pick(&["begin", "again", "renew"])].map(str::to_owned).to_vec();
                 Call { source: script!("renew").to_owned(), keys, arguments }
             }
         }

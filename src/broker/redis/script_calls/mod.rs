@@ -12,9 +12,9 @@ use super::{
 };
 use crate::{
     broker::store::{
-        BrokerError, BrokerStart, Changed, Epoch, History, MapCondition, MapUpdate, NodeId, Notification,
-        Partition, PartitionTops, Position, Publication, Published, ReadFrom, ReadRange, Snapshot, TopicName,
-        TopicSeen,
+        BrokerError, BrokerStart, Changed, Epoch, History, LeaseKind, MapCondition, MapUpdate, NodeId,
+        NodeLease, Notification, Partition, PartitionTops, Position, Publication, Published, ReadFrom,
+        ReadRange, Snapshot, TopicName, TopicSeen,
     },
     codec::RespValue,
     error::Result,
@@ -316,20 +316,21 @@ impl ScriptCalls {
         self.call(partition, build, |reply| reply::number(&reply))
     }
 
-    pub(super) fn renew_lease(
-        self: &Arc<Self>,
-        node: &NodeId,
-        duration: Duration,
-        is_new: bool,
-    ) -> Completion<()> {
-        let (name, node) = (node.name().to_owned(), node.to_string());
+    pub(super) fn renew_lease(self: &Arc<Self>, lease: &NodeLease) -> Completion<()> {
+        let (name, node) = (lease.node.name().to_owned(), lease.node.to_string());
+        let duration = millis(lease.duration);
+        let kind = match lease.kind {
+            LeaseKind::Begin => "begin",
+            LeaseKind::BeginAgain => "again",
+            LeaseKind::Renew => "renew",
+        };
         let build = move |operations: &ScriptCalls, _: &ServerInfo| {
-            let is_new = if is_new { "1" } else { "0" };
-            let arguments = [node.into(), name.into(), millis(duration), Bytes::from(is_new)];
+            let arguments = [node.into(), name.into(), duration, Bytes::from(kind)];
             operations.scripts.renew.command(operations.lease_keys(), arguments)
         };
         self.call(Partition::new(0), build, |reply| match reply {
             RespValue::Integer(1) => Ok(()),
+            RespValue::Integer(-1) => Err(BrokerError::LeaseTaken),
             _ => Err(BrokerError::LeaseEnded),
         })
     }

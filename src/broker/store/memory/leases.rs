@@ -2,7 +2,7 @@
 
 use crate::broker::store::{
     error::BrokerError,
-    lease::{NodeId, NodeLease},
+    lease::{LeaseKind, NodeId, NodeLease},
     topic_name::TopicName,
 };
 use bytes::Bytes;
@@ -39,11 +39,14 @@ impl Granted {
 
 impl Leases {
     pub(super) fn renew(&mut self, lease: NodeLease, now: Instant) -> Result<(), BrokerError> {
-        let NodeLease { node, duration, is_new } = lease;
-        let granted = self.leases.get(node.name());
-        let is_alive = granted.is_some_and(|granted| granted.node == node && !granted.is_over(now));
-        if !is_alive && !is_new {
-            return Err(BrokerError::LeaseEnded);
+        let NodeLease { node, duration, kind } = lease;
+        let alive = self.leases.get(node.name()).filter(|granted| !granted.is_over(now));
+        match (kind, alive) {
+            (LeaseKind::BeginAgain | LeaseKind::Renew, Some(granted)) if granted.node != node => {
+                return Err(BrokerError::LeaseTaken);
+            }
+            (LeaseKind::Renew, None) => return Err(BrokerError::LeaseEnded),
+            _ => {}
         }
         let before =
             self.leases.insert(node.name().into(), Granted { node: node.clone(), at: now, duration });

@@ -7,24 +7,29 @@ use bytes::Bytes;
 pub(super) fn renew(script: &mut ScriptContext<'_>) -> ScriptResult {
     let [leases, incarnations, lost] = [key(script, 0)?, key(script, 1)?, key(script, 2)?];
     let [node, name, life] = [argument(script, 0)?, argument(script, 1)?, argument(script, 2)?];
-    let is_new = argument(script, 3)?[..] == *b"1";
+    let kind = argument(script, 3)?;
     let now = now_ms(script)?;
     let current = string(script, [b"HGET", &incarnations, &name])?;
-    if is_new {
+    let is_current = current.as_ref() == Some(&node);
+    let is_alive = match &current {
+        Some(current) => {
+            let ends = string(script, [b"ZSCORE", &leases, current])?;
+            ends.map_or(Ok(0), |ends| number(&ends))? > now
+        }
+        None => false,
+    };
+    let is_taken = kind[..] != *b"begin" && !is_current && is_alive;
+    if kind[..] != *b"renew" && !is_taken {
         if let Some(current) = current.filter(|current| *current != node) {
             run(script, [b"ZREM", &leases, &current])?;
             run(script, [b"SADD", &lost, &current])?;
         }
         run(script, [b"HSET", &incarnations, &name, &node])?;
         run(script, [b"SREM", &lost, &node])?;
-    } else {
-        let ends = string(script, [b"ZSCORE", &leases, &node])?;
-        let ends = ends.map_or(Ok(0), |ends| number(&ends))?;
-        if current != Some(node.clone()) || ends <= now {
-            run(script, [b"ZREM", &leases, &node])?;
-            run(script, [b"SADD", &lost, &node])?;
-            return Ok(RespValue::Integer(0));
-        }
+    } else if !is_current || !is_alive {
+        run(script, [b"ZREM", &leases, &node])?;
+        run(script, [b"SADD", &lost, &node])?;
+        return Ok(RespValue::Integer(if is_taken { -1 } else { 0 }));
     }
     run(script, [b"ZADD", &leases, &text(now + number(&life)?), &node])?;
     Ok(RespValue::Integer(1))
