@@ -2,14 +2,19 @@
 
 use crate::{
     members::{Member, Nodes, Numbered},
-    support::wait::{SECOND, done, wait_until},
+    support::{
+        loops::end,
+        wait::{SECOND, done, wait_until},
+    },
 };
 use bytes::Bytes;
 use netwheel::{
     Error,
-    broker::{BrokerError, HistoryLimits, MessageId, NewMessage, Position, Subscription},
+    broker::{
+        BrokerError, HistoryLimits, MessageId, NewMessage, Position, Subscription, Topics, store::NodeLease,
+    },
 };
-use std::thread;
+use std::{sync::Arc, thread};
 
 #[test]
 fn members_on_all_nodes_receive_every_message_once_and_in_order() {
@@ -232,6 +237,8 @@ fn a_closed_node_refuses() {
     let mut member = Member::join(&nodes[0]);
     assert!(nodes[0].topics.authority().is_some());
     done(nodes[0].topics.close()).unwrap();
+    assert_eq!(nodes[0].topics.authority(), None, "its lease has ended");
+    assert_eq!(nodes[0].topics.metrics().followed_partitions, 0);
     let is_closed = |error: &Error| BrokerError::of(error) == Some(&BrokerError::Closed);
     assert!(done(nodes[0].lobby.publish(Bytes::from("x"))).is_err_and(|error| is_closed(&error)));
     assert!(nodes[0].lobby.notify(&Bytes::from("x")).is_err_and(|error| is_closed(&error)));
@@ -240,4 +247,75 @@ fn a_closed_node_refuses() {
     nodes[1].publish("one");
     member.expect(&[]);
     done(nodes[0].topics.close()).unwrap();
+}
+
+#[test]
+fn a_dropped_node_ends_its_lease_and_the_end_of_the_group_ends_the_node() {
+    let nodes = Nodes::new(0);
+    let watcher = Topics::builder(&nodes.group, nodes.store.clone()).build().unwrap();
+    let start = || {
+        let broker = Arc::new(nodes.store.clone());
+        let weak = Arc::downgrade(&broker);
+        (Topics::builder(&nodes.group, broker).build().unwrap(), weak)
+    };
+    let renew = |id| done(watcher.broker().renew(NodeLease::renew(id, SECOND)));
+    let (dropped, broker) = start();
+    let id = dropped.authority().expect("it has a lease");
+    drop(dropped);
+    let ended = renew(id).unwrap_err();
+    assert_eq!(BrokerError::of(&ended), Some(&BrokerError::LeaseEnded));
+    assert!(broker.upgrade().is_none());
+
+    let (topics, broker) = start();
+    let mut member = Member::new();
+    let lobby = topics.topic("lobby", Numbered).open().unwrap();
+    done(lobby.subscribe(member.channel())).unwrap();
+    drop((topics, lobby));
+    assert!(broker.upgrade().is_some(), "a topic with members keeps its node");
+    end(&nodes.group);
+    wait_until("the node has ended", || broker.upgrade().is_none());
+    assert_eq!(watcher.authority(), None);
+}
+
+#[test]
+fn topics_without_handles_and_members_are_forgotten() {
+    let nodes = Nodes::new(1);
+    let node = &nodes.nodes[0];
+    let open = |n: usize| node.topics.topic(format!("room-{n}"), Numbered).open().unwrap();
+    let rooms: Vec<_> = (0..9).map(open).collect();
+    let again = open(0);
+    assert_eq!(node.topics.metrics().topics, 10, "with the lobby");
+    let mut member = Member::new();
+    done(rooms[1].subscribe(member.channel())).unwrap();
+    drop(rooms);
+    assert_eq!(node.topics.metrics().topics, 3);
+    drop(again);
+    member.close();
+    for _ in 0..5 {
+        nodes.advance(10 * SECOND);
+    }
+    wait_until("the room is not followed", || node.topics.metrics().topics == 1);
+}
+
+#[test]
+fn the_recent_messages_of_a_quiet_topic_are_forgotten_until_they_are_needed() {
+    let nodes = Nodes::new(1);
+    let node = &nodes.nodes[0];
+    let _member = Member::join(node);
+    let first = node.publish("one");
+    node.publish("two");
+    let resume = || Member::resume(node, first).0.expect(&["2 two"]);
+    let reads = node.broker.reads();
+    for _ in 0..2 {
+        nodes.advance(10 * SECOND);
+        resume();
+    }
+    assert_eq!(node.broker.reads(), reads, "they are in memory");
+    nodes.advance(10 * SECOND);
+    resume();
+    assert_eq!(node.broker.reads(), reads + 1);
+    resume();
+    node.publish("three");
+    Member::resume(node, first).0.expect(&["2 two", "3 three"]);
+    assert_eq!(node.broker.reads(), reads + 1, "they are in memory again");
 }

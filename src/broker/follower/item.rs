@@ -3,6 +3,9 @@
 use crate::broker::store::{Epochs, Position};
 use std::collections::{BTreeMap, VecDeque};
 
+/// For how many intervals after the last message the recent messages stay in memory.
+const QUIET_INTERVALS: u32 = 2;
+
 /// A message with its position.
 #[derive(Debug, Clone)]
 pub(in crate::broker) struct Item<P> {
@@ -19,11 +22,28 @@ pub(super) struct Ring<P> {
     bytes: usize,
     max_items: usize,
     max_bytes: usize,
+    /// Intervals since the last message.
+    quiet: u32,
 }
 
 impl<P: Clone> Ring<P> {
     pub(super) fn new(max_items: usize, max_bytes: usize) -> Self {
-        Ring { items: VecDeque::new(), bytes: 0, max_items, max_bytes }
+        Ring { items: VecDeque::new(), bytes: 0, max_items, max_bytes, quiet: 0 }
+    }
+
+    /// An interval has passed. Takes all messages if the last one is old.
+    pub(super) fn take_old(&mut self) -> VecDeque<Item<P>> {
+        self.quiet = self.quiet.saturating_add(1);
+        if self.quiet <= QUIET_INTERVALS {
+            return VecDeque::new();
+        }
+        self.bytes = 0;
+        std::mem::take(&mut self.items)
+    }
+
+    /// Returns whether no message is there.
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty()
     }
 
     /// Adds the next message.
@@ -35,6 +55,7 @@ impl<P: Clone> Ring<P> {
         {
             self.clear();
         }
+        self.quiet = 0;
         self.bytes += item.size;
         self.items.push_back(item);
         while self.items.len() > self.max_items || self.bytes > self.max_bytes {

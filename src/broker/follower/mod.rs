@@ -188,6 +188,12 @@ impl<P: Clone> Follower<P> {
         self.settle();
     }
 
+    /// An interval has passed. Removes and returns the recent messages if the last one is old.
+    /// Joiners that need them are served by a read, which brings them back.
+    pub(in crate::broker) fn forget_old_messages(&mut self) -> VecDeque<Item<P>> {
+        self.ring.take_old()
+    }
+
     /// Nobody needs the topic: forgets everything, and returns it. Answers that are under way are
     /// late.
     pub(in crate::broker) fn reset(&mut self) -> Self {
@@ -283,7 +289,12 @@ impl<P: Clone> Follower<P> {
                 self.deliver(item.clone());
             }
         }
-        let is_behind = self.position().is_some_and(|position| *top > position.offset);
+        let end = self.position();
+        if self.ring.is_empty() && items.last().map(|last| last.position) == end {
+            // A joiner needed them, so others may.
+            items.iter().for_each(|item| self.ring.push(item.clone()));
+        }
+        let is_behind = end.is_some_and(|position| *top > position.offset);
         self.is_behind |= is_behind;
         // A broker that does not return a message which it has is not asked at once again. After a
         // rewind, it was asked for messages behind another position.

@@ -37,6 +37,8 @@ enum Op {
     Leave(usize),
     Stall(bool),
     Retry,
+    /// So many intervals pass that recent messages are forgotten.
+    Quiet,
 }
 
 #[derive(Debug, Clone)]
@@ -70,6 +72,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..8_usize).prop_map(Op::Leave),
         1 => any::<bool>().prop_map(Op::Stall),
         1 => Just(Op::Retry),
+        1 => Just(Op::Quiet),
     ]
 }
 
@@ -276,6 +279,7 @@ impl Simulation {
             }
             Op::Stall(on) => self.is_stalled = on,
             Op::Retry => self.follower.retry(),
+            Op::Quiet => (0..3).for_each(|_| drop(self.follower.forget_old_messages())),
             _ => {}
         }
         self.carry_out();
@@ -469,6 +473,9 @@ fn the_messages_that_are_kept_are_bounded() {
     (1..2000).for_each(|offset| follower.message(message(offset)));
     assert!(follower.ring_bytes() <= LIMITS.ring_bytes);
     assert!(follower.steps.len() <= MAX_STEPS + 10, "{}", follower.steps.len());
+    let forgotten = (0..3).map(|_| follower.forget_old_messages().len());
+    assert_eq!(forgotten.collect::<Vec<_>>(), [0, 0, 4]);
+    assert_eq!(follower.ring_bytes(), 0);
 }
 
 #[test]

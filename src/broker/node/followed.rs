@@ -26,6 +26,9 @@ pub(in crate::broker) trait FollowedTopic: Send + Sync {
     /// Reads again after an error.
     fn retry(self: Arc<Self>);
 
+    /// Called once per interval. Forgets the messages in memory if there was none for some time.
+    fn forget_old_messages(&self);
+
     /// Called once per interval. If the topic has been without members for some time, takes its
     /// messages and returns them, to be dropped without a lock.
     fn rest(&self) -> Option<Box<dyn Any + Send>>;

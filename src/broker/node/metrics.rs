@@ -27,6 +27,8 @@ macro_rules! metrics {
 }
 
 metrics! {
+    /// Topics of this node: those with handles or members.
+    topics;
     /// Partitions that have topics with members.
     followed_partitions;
     /// Interruptions of the events of a partition.

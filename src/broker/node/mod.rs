@@ -11,6 +11,8 @@ mod node_lease_watch;
 mod node_partition;
 mod partition_watch;
 mod router;
+#[cfg(test)]
+mod tests;
 mod upkeep;
 
 pub(in crate::broker) use followed::FollowedTopic;
@@ -56,7 +58,7 @@ pub(in crate::broker) struct NodeSettings {
 }
 
 pub(in crate::broker) struct TopicNode {
-    pub(in crate::broker) broker: Box<dyn Broker>,
+    pub(in crate::broker) broker: Arc<dyn Broker>,
     pub(in crate::broker) event_loop: EventLoop,
     pub(in crate::broker) metrics: Metrics,
     pub(in crate::broker) settings: NodeSettings,
@@ -73,7 +75,7 @@ pub(in crate::broker) struct TopicNode {
 impl TopicNode {
     /// Starts a broker for a node.
     pub(in crate::broker) fn start(
-        broker: Box<dyn Broker>,
+        broker: Arc<dyn Broker>,
         event_loop: EventLoop,
         settings: NodeSettings,
     ) -> Result<Arc<Self>> {
@@ -126,14 +128,23 @@ impl TopicNode {
                 return (Ok(found), None);
             }
             if topics.len() >= limit {
-                topics.retain(|_, topic| topic.strong_count() > 0);
-            }
-            if topics.len() >= limit {
                 return (Err(Error::Full { resource: Resource::Topics, limit }), None);
             }
             let replaced = topics.insert(name.clone(), Arc::downgrade(&topic));
+            self.metrics.topics.add_shared(u64::from(replaced.is_none()));
             (Ok(topic), replaced)
         })
+    }
+
+    /// Forgets a topic that has been dropped.
+    pub(in crate::broker) fn forget(&self, name: &TopicName) {
+        self.topics.change(|topics| {
+            // Another one may have the name by now.
+            let is_dropped = topics.get(name).is_some_and(|topic| topic.strong_count() == 0);
+            let removed = if is_dropped { topics.remove(name) } else { None };
+            self.metrics.topics.add_shared(if is_dropped { u64::MAX } else { 0 });
+            ((), removed)
+        });
     }
 
     /// Follows a topic that has got its first member.
@@ -142,6 +153,10 @@ impl TopicNode {
         let Some(part) = self.part(partition) else { return };
         if part.add(topic) {
             self.metrics.followed_partitions.add_shared(1);
+        }
+        if self.is_closed() {
+            // Another thread may have closed the node before the topic was added.
+            return self.release_topics(part);
         }
         part.pass_follow(|on| self.broker.follow(partition, on));
     }
@@ -213,16 +228,27 @@ impl TopicNode {
     /// Ends the lease and closes the broker. Everything that waits fails.
     pub(in crate::broker) fn close(self: &Arc<Self>) -> Completion {
         let was_closed = self.is_closed.swap(true, Ordering::AcqRel);
-        for (_, part) in self.all_parts() {
-            part.take_topics().into_iter().for_each(|topic| topic.close());
-        }
+        self.all_parts().for_each(|(_, part)| self.release_topics(part));
         if was_closed {
             return self.broker.close();
         }
+        self.leave()
+    }
+
+    fn release_topics(&self, part: &NodePartition) {
+        let topics = part.take_topics();
+        if !topics.is_empty() {
+            self.metrics.followed_partitions.add_shared(u64::MAX);
+        }
+        topics.into_iter().for_each(|topic| topic.close());
+    }
+
+    /// Ends the lease, and then closes the broker.
+    fn leave(&self) -> Completion {
         let (completer, completion) = completion(None);
-        let node = self.clone();
+        let broker = self.broker.clone();
         self.broker.end_lease(&self.lease.read(|lease| lease.node().clone())).on_complete(move |_| {
-            node.broker.close().on_complete(move |closed| completer.complete(closed));
+            broker.close().on_complete(move |closed| completer.complete(closed));
         });
         completion
     }
@@ -230,7 +256,9 @@ impl TopicNode {
 
 impl Drop for TopicNode {
     fn drop(&mut self) {
-        self.broker.close().detach();
+        if !self.is_closed() {
+            self.leave().detach();
+        }
     }
 }
 

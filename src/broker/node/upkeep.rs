@@ -13,11 +13,18 @@ impl TopicNode {
     pub(super) fn start_upkeep(self: &Arc<Self>) -> Result {
         let (verify, renew) = (self.settings.verify_interval, self.settings.lease * 3 / 10);
         let node = Arc::downgrade(self);
-        self.event_loop.schedule_periodic(verify, move || {
+        let verifying = self.event_loop.schedule_periodic(verify, move || {
             let node = node.upgrade().filter(|node| !node.is_closed()).ok_or(Error::Cancelled)?;
             node.tick();
             Ok(())
         })?;
+        let node = Arc::downgrade(self);
+        // The loop has ended, for example. A topic with members and its node keep each other alive.
+        verifying.completion().on_complete(move |_| {
+            if let Some(node) = node.upgrade().filter(|node| !node.is_closed()) {
+                node.close().detach();
+            }
+        });
         let node = Arc::downgrade(self);
         self.event_loop.schedule_periodic(renew, move || {
             let node = node.upgrade().filter(|node| !node.is_closed()).ok_or(Error::Cancelled)?;
@@ -39,6 +46,7 @@ impl TopicNode {
                 if part.remove_resting(&topic) {
                     self.metrics.followed_partitions.add_shared(u64::MAX);
                 } else {
+                    topic.forget_old_messages();
                     topic.retry();
                 }
             }
@@ -50,8 +58,11 @@ impl TopicNode {
 
     // ---- lease ----------------------------------------------------------------------------------
 
-    /// Returns the id of the node while it has its lease by its own clock.
+    /// Returns the id of the node while it has its lease by its own clock, and is not closed.
     pub(in crate::broker) fn authority(&self) -> Option<NodeId> {
+        if self.is_closed() {
+            return None;
+        }
         let now = self.time.now();
         self.lease.read(|lease| lease.is_valid(now).then(|| lease.node().clone()))
     }

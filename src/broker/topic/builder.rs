@@ -74,8 +74,9 @@ impl<M: Clone + Send + Sync + 'static> TopicBuilder<M> {
         self
     }
 
-    /// Sets how many recent messages the node keeps in memory while the topic has members. Clients
-    /// that return soon need no read of the history.
+    /// Sets how many recent messages the node keeps in memory while the topic has members, for some
+    /// [intervals](crate::broker::TopicsBuilder::verify_interval) after the last one. Clients that
+    /// return soon need no read of the history.
     pub fn max_recent(mut self, messages: usize) -> Self {
         self.settings.max_recent = messages;
         self

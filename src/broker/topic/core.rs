@@ -221,6 +221,12 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
     }
 }
 
+impl<M> Drop for TopicCore<M> {
+    fn drop(&mut self) {
+        self.node.forget(&self.name);
+    }
+}
+
 impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
     fn name(&self) -> &TopicName {
         &self.name
@@ -269,6 +275,10 @@ impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
     fn retry(self: Arc<Self>) {
         self.state.change(|state| (state.follower.retry(), ()));
         self.pump();
+    }
+
+    fn forget_old_messages(&self) {
+        self.state.change(|state| ((), state.follower.forget_old_messages()));
     }
 
     fn rest(&self) -> Option<Box<dyn Any + Send>> {

@@ -26,7 +26,7 @@ use std::{fmt, sync::Arc, time::Duration};
 /// | `lease` | 10 s | 1 s to 1 h | the node's entries in maps are removed |
 #[must_use]
 pub struct TopicsBuilder {
-    broker: Box<dyn Broker>,
+    broker: Arc<dyn Broker>,
     event_loop: EventLoop,
     partitions: u16,
     settings: NodeSettings,
@@ -35,12 +35,12 @@ pub struct TopicsBuilder {
 impl Topics {
     /// Returns a builder with default settings for a node with this broker.
     pub fn builder(group: &EventLoopGroup, broker: impl Broker) -> TopicsBuilder {
-        TopicsBuilder::new(group, Box::new(broker))
+        TopicsBuilder::new(group, Arc::new(broker))
     }
 }
 
 impl TopicsBuilder {
-    fn new(group: &EventLoopGroup, broker: Box<dyn Broker>) -> Self {
+    fn new(group: &EventLoopGroup, broker: Arc<dyn Broker>) -> Self {
         let settings = NodeSettings {
             name: None,
             partitions: Partitions::default(),

@@ -12,8 +12,8 @@ use std::{fmt, sync::Arc};
 ///
 /// A handle, which can be cloned, sent and shared. When all handles of a node and of its topics are
 /// dropped, and its topics are without members, the node ends. [`close`](Topics::close) ends it
-/// earlier.
-/// One event loop of the group renews the lease of the node and verifies quiet partitions.
+/// earlier, and so does the end of the group. One event loop of the group renews the lease of the
+/// node and verifies quiet partitions.
 #[derive(Clone)]
 pub struct Topics {
     node: Arc<TopicNode>,
@@ -37,7 +37,12 @@ impl Topics {
     ///
     /// `None` before the first renewal, and when the lease could not be renewed in time, for
     /// example because the process was stopped. Another node may have taken over by then, so do
-    /// nothing that needs authority. A node whose lease has ended gets a new id.
+    /// nothing that needs authority. A node whose lease has ended gets a new id. `None` also after
+    /// [`close`](Topics::close), and while another node with the same name has a lease.
+    ///
+    /// The clock is that of the group. [`SystemClock`](crate::time::SystemClock), the default, stops
+    /// on Linux while the machine is suspended. After that, the node believes to have a lease that
+    /// the store has ended, until the next renewal. `BootClock` does not stop.
     pub fn authority(&self) -> Option<NodeId> {
         self.node.authority()
     }

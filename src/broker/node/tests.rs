@@ -1,0 +1,88 @@
+//! Races of a node that tests on sockets cannot reach.
+
+use super::{FollowedTopic, NodeSettings, TopicNode};
+use crate::{
+    broker::store::{
+        BrokerError, MemoryBroker, Notification, Partitions, Position, TopicChange, TopicName, TopicTop,
+    },
+    group::EventLoopGroup,
+};
+use std::{
+    any::Any,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+struct Closable {
+    name: TopicName,
+    is_closed: AtomicBool,
+}
+
+impl FollowedTopic for Closable {
+    fn name(&self) -> &TopicName {
+        &self.name
+    }
+
+    fn stored(self: Arc<Self>, _: TopicChange) {}
+
+    fn notified(self: Arc<Self>, _: Notification) {}
+
+    fn seen(&self) -> Option<Position> {
+        None
+    }
+
+    fn verified(self: Arc<Self>, _: Position, _: TopicTop) {}
+
+    fn interrupted(&self, _: &BrokerError) {}
+
+    fn resumed(self: Arc<Self>) {}
+
+    fn retry(self: Arc<Self>) {}
+
+    fn forget_old_messages(&self) {}
+
+    fn rest(&self) -> Option<Box<dyn Any + Send>> {
+        None
+    }
+
+    fn close(self: Arc<Self>) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+#[test]
+fn a_topic_that_is_added_while_the_node_closes_is_released() {
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let settings = NodeSettings {
+        name: None,
+        partitions: Partitions::default(),
+        max_topics: 1,
+        max_pending: 1,
+        max_payload: 1,
+        verify_interval: Duration::from_secs(3600),
+        lease: Duration::from_secs(3600),
+        on_lease: None,
+    };
+    let broker = Arc::new(MemoryBroker::new());
+    let node = TopicNode::start(broker, group.next().clone(), settings).unwrap();
+    let topics = ["one", "two"].map(|name| {
+        Arc::new(Closable { name: TopicName::new(name).unwrap(), is_closed: AtomicBool::new(false) })
+    });
+    node.activate(topics[0].clone());
+    assert_eq!(node.metrics.snapshot().followed_partitions, 1);
+    node.close().wait().unwrap();
+    // As if the other thread had asked whether the node is closed before.
+    node.activate(topics[1].clone());
+    for topic in topics {
+        assert!(topic.is_closed.load(Ordering::Acquire));
+        assert_eq!(Arc::strong_count(&topic), 1, "the node keeps no topic");
+    }
+    assert_eq!(node.metrics.snapshot().followed_partitions, 0);
+}
