@@ -1,6 +1,6 @@
 //! Races of a node that tests on sockets cannot reach.
 
-use super::{FollowedTopic, NodeSettings, TopicNode};
+use super::{NodeSettings, TopicNode, followed::FollowedTopic};
 use crate::{
     broker::store::{
         BrokerError, MemoryBroker, Notification, Partitions, Position, TopicChange, TopicName, TopicTop,

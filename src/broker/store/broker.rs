@@ -91,8 +91,9 @@ pub trait Broker: Send + Sync + 'static {
 
     /// Changes entries of a map topic in one step, which takes one offset if any change was made.
     ///
-    /// If the owner's lease has ended or was taken over, the update fails with [`BrokerError::LeaseEnded`], or the
-    /// next [`end_lost_leases`](Broker::end_lost_leases) removes its entries.
+    /// If the owner's lease has ended or was taken over, the update fails with
+    /// [`BrokerError::LeaseEnded`], or the next [`end_lost_leases`](Broker::end_lost_leases)
+    /// removes its entries.
     fn change(&self, update: MapUpdate) -> Completion<Changed>;
 
     /// Returns all entries of a map topic, of one moment.

@@ -40,9 +40,9 @@ impl Topics {
     /// nothing that needs authority. A node whose lease has ended gets a new id. `None` also after
     /// [`close`](Topics::close), and while another node with the same name has a lease.
     ///
-    /// The clock is that of the group. [`SystemClock`](crate::time::SystemClock), the default, stops
-    /// on Linux while the machine is suspended. After that, the node believes to have a lease that
-    /// the store has ended, until the next renewal. `BootClock` does not stop.
+    /// The clock is that of the group. [`SystemClock`](crate::time::SystemClock), the default,
+    /// stops on Linux while the machine is suspended. After that, the node believes to have a lease
+    /// that the store has ended, until the next renewal. `BootClock` does not stop.
     pub fn authority(&self) -> Option<NodeId> {
         self.node.authority()
     }
