@@ -25,6 +25,8 @@ pub(super) struct PartitionWatch {
     /// Whether there was an event since the last tick.
     has_heard: bool,
     need: Option<Ask>,
+    /// The question that was not answered. It is asked again after the next tick.
+    failed: Option<Ask>,
     /// The event that revealed a gap.
     gap: Option<Sequence>,
     asking: Option<Asking>,
@@ -45,6 +47,7 @@ impl PartitionWatch {
         self.is_live = true;
         self.sequence = None;
         self.asking = None;
+        self.failed = None;
         self.need = Some(Ask::Topics);
     }
 
@@ -74,6 +77,7 @@ impl PartitionWatch {
         if !std::mem::take(&mut self.has_heard) && self.is_live {
             self.need = self.need.max(Some(Ask::Sequence));
         }
+        self.need = self.need.max(self.failed.take());
     }
 
     /// Returns the next question, with its number.
@@ -112,10 +116,11 @@ impl PartitionWatch {
         }
     }
 
-    /// A question was not answered. It is asked again after the next tick.
+    /// A question was not answered. It is asked again after the next tick, also if events have
+    /// arrived until then: they say nothing about the topics that were to be verified.
     pub(super) fn failed(&mut self, question: u64) {
-        if self.asking.take_if(|asking| asking.question == question).is_some() {
-            (self.has_heard, self.sequence) = (false, None);
+        if let Some(asking) = self.asking.take_if(|asking| asking.question == question) {
+            self.failed = self.failed.max(Some(asking.ask));
         }
     }
 }
@@ -187,16 +192,30 @@ mod tests {
     }
 
     #[test]
-    fn an_unanswered_question_is_asked_again() {
+    fn an_unanswered_question_is_asked_again_also_after_events() {
         let mut watch = live();
         watch.event(Sequence::new(1, 12));
         watch.next_ask();
         watch.failed(1);
-        assert_eq!(watch.next_ask(), None);
+        assert!(!watch.event(Sequence::new(1, 13)));
+        assert_eq!(watch.next_ask(), None, "not before the next tick");
         watch.tick();
-        assert_eq!(watch.next_ask(), Some((2, Ask::Sequence)));
-        watch.answered(2, Sequence::new(1, 12));
-        assert_eq!(watch.next_ask(), Some((3, Ask::Topics)));
+        assert_eq!(watch.next_ask(), Some((2, Ask::Topics)));
+        watch.answered(2, Sequence::new(1, 13));
+        assert!(!watch.event(Sequence::new(1, 14)));
+        watch.tick();
+        assert_eq!(watch.next_ask(), None);
+    }
+
+    #[test]
+    fn an_unanswered_question_after_an_interruption_is_asked_again() {
+        let mut watch = PartitionWatch::default();
+        watch.following();
+        watch.next_ask();
+        watch.failed(0);
+        watch.event(Sequence::new(1, 12));
+        watch.tick();
+        assert_eq!(watch.next_ask(), Some((1, Ask::Topics)));
     }
 
     #[test]
