@@ -53,6 +53,9 @@ pub(in crate::broker) struct Follower<P> {
     answer: Option<(u64, ReadAnswer<P>)>,
     /// Whether messages or epochs are missing that have not been asked for.
     is_behind: bool,
+    /// The newest epoch and the top that the store had during the first read, whose answer may be
+    /// older.
+    wanted: Option<Position>,
     /// Whether the last read failed, so that nothing is read before another input.
     has_failed: bool,
     steps: VecDeque<FollowerStep<P>>,
@@ -76,6 +79,7 @@ impl<P: Clone> Follower<P> {
             next_read: 0,
             answer: None,
             is_behind: false,
+            wanted: None,
             has_failed: false,
             steps: VecDeque::new(),
             limits,
@@ -125,17 +129,23 @@ impl<P: Clone> Follower<P> {
         self.settle();
     }
 
-    /// The topic was verified. `seen` is the position that was passed.
-    pub(in crate::broker) fn verified(&mut self, seen: Position, answer: TopicTop) {
-        let Some(Synced { epochs, position }) = &mut self.synced else { return };
-        self.has_failed = false;
+    /// The topic was verified. `seen` is the position that was passed, if there was one.
+    pub(in crate::broker) fn verified(&mut self, seen: Option<Position>, answer: TopicTop) {
         let TopicTop { epochs: found, top } = answer;
+        let Some(Synced { epochs, position }) = &mut self.synced else {
+            // The first read may have been answered before messages were stored whose events are
+            // lost.
+            self.wanted = self.reading.map(|_| found.at(top));
+            return;
+        };
+        self.has_failed = false;
         // The position may be ahead of the answer.
         let is_valid = found.newest().id == position.epoch || found.is_valid(*position, top);
-        if seen.epoch != position.epoch || !found.is_valid(seen, top) || !is_valid || top > position.offset {
+        let was_valid = seen.is_none_or(|seen| seen.epoch == position.epoch && found.is_valid(seen, top));
+        if !was_valid || !is_valid || top > position.offset {
             self.is_behind = true;
         } else if position.offset == top && found.newest().id != position.epoch {
-            if self.reading.is_some() {
+            if self.reading.is_some() || seen.is_none() {
                 // Its answer may be older than this one. Only a later read is certainly newer.
                 self.is_behind = true;
             } else {
@@ -161,6 +171,7 @@ impl<P: Clone> Follower<P> {
             }
             Err(error) => {
                 self.has_failed = true;
+                self.wanted = None;
                 self.is_behind |= self.synced.is_some();
                 for joiner in self.joiners.take_all() {
                     self.steps.push_back(FollowerStep::Fail(joiner, error.clone()));
@@ -245,6 +256,10 @@ impl<P: Clone> Follower<P> {
         let ReadAnswer { epochs, top, oldest, items } = answer;
         let Some(synced) = &mut self.synced else {
             self.synced = Some(Synced { epochs: epochs.clone(), position: epochs.at(*top) });
+            self.is_behind |= self
+                .wanted
+                .take()
+                .is_some_and(|wanted| wanted.epoch != epochs.newest().id || wanted.offset > *top);
             self.ring.clear();
             if items.last().is_some_and(|last| last.position.offset == *top) {
                 items.iter().for_each(|item| self.ring.push(item.clone()));

@@ -179,8 +179,8 @@ impl Store {
         self.epochs.is_valid(position, self.top) && self.oldest() <= position.offset.saturating_add(1)
     }
 
-    fn verify(&mut self, seen: Position) -> TopicTop {
-        self.see(Some(seen));
+    fn verify(&mut self, seen: Option<Position>) -> TopicTop {
+        self.see(seen);
         TopicTop::new(self.epochs.clone(), self.top)
     }
 }
@@ -202,8 +202,8 @@ struct Simulation {
     events: Vec<Item<u64>>,
     read: Option<(u64, ReadRange)>,
     executed: Option<(u64, ReadAnswer<u64>)>,
-    verify: Option<Position>,
-    verified: Option<(Position, TopicTop)>,
+    verify: Option<Option<Position>>,
+    verified: Option<(Option<Position>, TopicTop)>,
     is_stalled: bool,
     /// The position of the members, as far as steps were carried out.
     position: Option<Position>,
@@ -258,7 +258,7 @@ impl Simulation {
                     self.follower.answered(read, Err(Error::Cancelled));
                 }
             }
-            Op::AskVerify => self.verify = self.follower.position(),
+            Op::AskVerify => self.verify = Some(self.follower.position()),
             Op::ExecuteVerify => {
                 self.verified = self.verify.take().map(|seen| (seen, self.store.verify(seen)));
             }
@@ -455,6 +455,24 @@ fn one_read_serves_all_joiners() {
     simulation.run(Op::Join(Wanted::Guess(1, 1)));
     assert_eq!((simulation.reads, simulation.follower.joiners()), (1, 0), "the ring serves it");
     simulation.finish();
+}
+
+#[test]
+fn a_message_that_was_stored_during_the_first_read_is_read_afterwards() {
+    let mut simulation = Simulation::new();
+    simulation.run(Op::Join(Wanted::Now));
+    simulation.run(Op::Execute);
+    simulation.run(Op::Publish);
+    simulation.events.clear();
+    for op in [Op::AskVerify, Op::ExecuteVerify, Op::AnswerVerify] {
+        simulation.run(op);
+    }
+    for op in [Op::ReadAnswer, Op::Execute, Op::ReadAnswer] {
+        simulation.run(op);
+    }
+    assert_eq!(simulation.follower.position(), Some(Position::new(1, 1)));
+    assert_eq!(simulation.members[0].at, Some(Position::new(1, 1)));
+    assert_eq!(simulation.reads, 2);
 }
 
 #[test]

@@ -161,7 +161,12 @@ impl TopicNode {
         let Some(part) = self.part(partition) else { return };
         let Some((question, ask)) = part.next_ask() else { return };
         let topics = if ask == Ask::Topics { part.topics() } else { Vec::new() };
-        let seen = topics.into_iter().filter_map(|topic| topic.seen().map(|seen| (topic, seen)));
+        // A topic without a position reads its first one at the moment. The answer of that read may
+        // be older than the one to this question.
+        let seen = topics.into_iter().map(|topic| {
+            let seen = topic.seen();
+            (topic, seen)
+        });
         let mut seen: Vec<_> = seen.collect();
         seen.reverse();
         self.metrics.verifications.add_shared(1);
@@ -172,8 +177,7 @@ impl TopicNode {
     fn ask(self: &Arc<Self>, mut question: Question) {
         let others = question.rest.len().saturating_sub(TopicSeen::LIMIT);
         question.asked = question.rest.split_off(others);
-        let topics =
-            question.asked.iter().map(|(topic, seen)| TopicSeen::new(topic.name().clone(), Some(*seen)));
+        let topics = question.asked.iter().map(|(topic, seen)| TopicSeen::new(topic.name().clone(), *seen));
         let node = Arc::downgrade(self);
         self.broker.tops(question.partition, topics.collect()).on_complete(move |tops| {
             if let Some(node) = node.upgrade() {
@@ -185,7 +189,7 @@ impl TopicNode {
     fn verified(self: &Arc<Self>, mut question: Question, tops: Result<PartitionTops>) {
         let Some(part) = self.part(question.partition) else { return };
         match tops {
-            Ok(tops) => {
+            Ok(tops) if tops.topics.len() == question.asked.len() => {
                 for ((topic, seen), top) in question.asked.drain(..).zip(tops.topics) {
                     topic.verified(seen, top);
                 }
@@ -195,7 +199,8 @@ impl TopicNode {
                 }
                 part.answered(question.question, first);
             }
-            Err(error) => {
+            answer => {
+                let error = answer.map_or_else(|error| error, |_| "an answer for other topics".into());
                 log::debug!("partition {} was not verified: {error:#}", question.partition);
                 self.metrics.verify_failures.add_shared(1);
                 part.failed(question.question);
@@ -235,8 +240,8 @@ struct Question {
     partition: Partition,
     question: u64,
     /// Topics that were not asked for yet.
-    rest: Vec<(Arc<dyn FollowedTopic>, Position)>,
-    asked: Vec<(Arc<dyn FollowedTopic>, Position)>,
+    rest: Vec<(Arc<dyn FollowedTopic>, Option<Position>)>,
+    asked: Vec<(Arc<dyn FollowedTopic>, Option<Position>)>,
     /// The sequence of the first answer.
     first: Option<Sequence>,
 }

@@ -51,6 +51,9 @@ pub(super) struct TopicState<M> {
     pub(super) is_delayed: bool,
     /// Whether the node follows the topic.
     is_active: bool,
+    /// How many threads have the node follow the topic. Nothing is read before it does, because the
+    /// events of messages that are stored meanwhile would be missed.
+    pub(super) activating: usize,
     /// Intervals without members.
     resting: u32,
     /// The position of the last message that this node has published.
@@ -82,6 +85,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
             is_pumping: false,
             is_delayed: false,
             is_active: false,
+            activating: 0,
             resting: 0,
             published: None,
         };
@@ -95,7 +99,10 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
     pub(super) fn subscribe(self: &Arc<Self>, subscription: Subscription<M>) -> Completion<Joined> {
         let (completer, completion) = completion(None);
         match self.begin_join(subscription, completer) {
-            Ok(true) => self.node.activate(self.clone()),
+            Ok(true) => {
+                self.node.activate(self.clone());
+                self.state.change(|state| (state.activating -= 1, ()));
+            }
             Ok(false) => {}
             Err((completer, error)) => completer.complete(Err(error)),
         }
@@ -138,7 +145,9 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
                 Joining { channel, greeting, completer: Some(completer), joined: None, has_left: false };
             state.joining.insert(joiner, joining);
             state.follower.join(joiner, start);
-            (Ok(!std::mem::replace(&mut state.is_active, true)), None)
+            let is_new = !std::mem::replace(&mut state.is_active, true);
+            state.activating += usize::from(is_new);
+            (Ok(is_new), None)
         })
     }
 
@@ -252,7 +261,7 @@ impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
         self.state.read(|state| state.follower.position())
     }
 
-    fn verified(self: Arc<Self>, seen: Position, top: TopicTop) {
+    fn verified(self: Arc<Self>, seen: Option<Position>, top: TopicTop) {
         self.state.change(|state| (state.follower.verified(seen, top), ()));
         self.pump();
     }
@@ -272,9 +281,12 @@ impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
     }
 
     fn rest(&self) -> Option<Box<dyn Any + Send>> {
-        let is_needed = !self.group.is_empty() || Arc::strong_count(&self.watched) > 1;
         self.state.change(|state| {
-            if is_needed || !state.joining.is_empty() || state.is_pumping || state.is_delayed {
+            let is_busy = state.is_pumping || state.is_delayed || state.activating > 0;
+            // The group is asked under the lock: a joiner that is not in `joining` any more is in
+            // the group.
+            let is_needed = !self.group.is_empty() || Arc::strong_count(&self.watched) > 1;
+            if is_busy || is_needed || !state.joining.is_empty() {
                 state.resting = 0;
                 return (None, ());
             }

@@ -30,7 +30,8 @@ where
         if is_first && self.is_pumping {
             return None;
         }
-        let step = if self.is_delayed { None } else { self.follower.next_step() };
+        let waits = self.is_delayed || self.activating > 0;
+        let step = if waits { None } else { self.follower.next_step() };
         self.is_pumping = step.is_some();
         step
     }
