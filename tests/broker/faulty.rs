@@ -40,6 +40,8 @@ struct Shared {
     state: Mutex<State>,
     /// Whether the store cannot be reached.
     is_cut: AtomicBool,
+    /// Whether reads fail.
+    fails_reads: AtomicBool,
     /// Whether questions for tops fail.
     fails_tops: AtomicBool,
     reads: AtomicUsize,
@@ -75,6 +77,7 @@ impl Faulty {
             event_loop: event_loop.clone(),
             state: Mutex::new(state),
             is_cut: AtomicBool::new(false),
+            fails_reads: AtomicBool::new(false),
             fails_tops: AtomicBool::new(false),
             reads: AtomicUsize::new(0),
             tops: AtomicUsize::new(0),
@@ -113,6 +116,11 @@ impl Faulty {
     pub(crate) fn release_reads(&self) {
         let held = self.lock().held_reads.take();
         held.into_iter().flatten().for_each(|answer| answer());
+    }
+
+    /// Lets reads fail.
+    pub(crate) fn fail_reads(&self, on: bool) {
+        self.0.fails_reads.store(on, SeqCst);
     }
 
     /// Lets questions for tops fail.
@@ -232,6 +240,9 @@ impl Broker for Faulty {
 
     fn read(&self, topic: &TopicName, range: ReadRange) -> Completion<History> {
         self.0.reads.fetch_add(1, SeqCst);
+        if self.0.fails_reads.load(SeqCst) {
+            return self.failed();
+        }
         let answer = self.run(|broker| broker.read(topic, range));
         let mut state = self.lock();
         let Some(held) = &mut state.held_reads else { return answer };

@@ -3,7 +3,7 @@
 use crate::{
     faulty::Events,
     members::{Member, Nodes, Numbered},
-    support::wait::{SECOND, done},
+    support::wait::{SECOND, done, ms, wait_until},
 };
 use bytes::Bytes;
 use netwheel::broker::{TopicName, store::Partitions};
@@ -73,4 +73,28 @@ fn nothing_is_read_before_the_partition_is_followed() {
     assert_eq!(one.broker.reads(), 1);
     other.publish("one");
     [first, second].iter_mut().for_each(|member| member.expect(&["1 one"]));
+}
+
+#[test]
+fn a_read_that_failed_is_repeated_soon_and_then_less_often() {
+    let nodes = Nodes::new(2);
+    let [one, other] = &nodes.nodes[..] else { panic!("two nodes") };
+    let mut member = Member::join(one);
+    one.broker.set_events(Events::Lose);
+    other.publish("one");
+    one.broker.set_events(Events::Pass);
+    one.broker.fail_reads(true);
+    one.broker.fail_tops(true);
+    // The event of the second message reveals that the first one is missing.
+    other.publish("two");
+    wait_until("the read has failed", || one.topics.metrics().read_failures == 1);
+    for failures in 2..5 {
+        nodes.advance(ms(100 << (failures - 2)));
+        assert_eq!(one.topics.metrics().read_failures, failures);
+    }
+    one.broker.fail_reads(false);
+    nodes.advance(ms(799));
+    member.expect(&[]);
+    nodes.advance(ms(1));
+    member.expect(&["1 one", "2 two"]);
 }

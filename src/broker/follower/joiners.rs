@@ -24,6 +24,10 @@ struct Joiner {
 }
 
 impl Joiners {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.0.len()

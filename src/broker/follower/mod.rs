@@ -199,6 +199,12 @@ impl<P: Clone> Follower<P> {
         self.settle();
     }
 
+    /// Returns whether something is needed that is not read before [`retry`](Follower::retry),
+    /// because the last read has failed.
+    pub(in crate::broker) fn needs_retry(&self) -> bool {
+        self.has_failed && (self.is_behind || !self.ahead.is_empty() || !self.joiners.is_empty())
+    }
+
     /// Nobody needs the topic: forgets everything, and returns it. Answers that are under way are
     /// late.
     pub(in crate::broker) fn reset(&mut self) -> Self {

@@ -49,6 +49,10 @@ pub(super) struct TopicState<M> {
     pub(super) is_pumping: bool,
     /// Whether steps wait until the group accepts broadcasts again.
     pub(super) is_delayed: bool,
+    /// Reads that have failed since the last one that was answered.
+    pub(super) failed_reads: u32,
+    /// Whether a timer reads again.
+    pub(super) is_retry_scheduled: bool,
     /// Whether the node follows the topic.
     is_active: bool,
     /// How many threads have the node follow the topic. Nothing is read before it does, because the
@@ -84,6 +88,8 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
             next_joiner: 0,
             is_pumping: false,
             is_delayed: false,
+            failed_reads: 0,
+            is_retry_scheduled: false,
             is_active: false,
             activating: 0,
             resting: 0,

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::broker::{
     follower::{FollowerStep, Item, Joined, JoinerId, Missed, MissedCause, ReadAnswer},
+    node::FollowedTopic as _,
     store::{History, Position, ReadRange, StoredMessage},
 };
 use crate::{
@@ -22,6 +23,12 @@ use std::{sync::Arc, time::Duration};
 /// How long the pump waits for the group.
 const DELAY: Duration = Duration::from_millis(10);
 
+/// How long the first read that fails delays the next one. Doubled by each further failure.
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+
+/// The longest time between two reads that fail.
+const LONGEST_RETRY: Duration = Duration::from_secs(5);
+
 impl<M> TopicState<M>
 where
     M: Clone,
@@ -34,6 +41,17 @@ where
         let step = if waits { None } else { self.follower.next_step() };
         self.is_pumping = step.is_some();
         step
+    }
+
+    /// Returns how long to wait before reading again, if that is needed and no timer runs.
+    fn next_retry(&mut self, has_failed: bool) -> Option<Duration> {
+        self.failed_reads = if has_failed { self.failed_reads.saturating_add(1) } else { 0 };
+        if self.is_retry_scheduled || !self.follower.needs_retry() {
+            return None;
+        }
+        self.is_retry_scheduled = true;
+        let doublings = self.failed_reads.saturating_sub(1).min(6);
+        Some((FIRST_RETRY * (1 << doublings)).min(LONGEST_RETRY))
     }
 }
 
@@ -239,7 +257,28 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
             };
             ReadAnswer { epochs, top, oldest, items: messages.into_iter().map(item).collect() }
         });
-        self.state.change(|state| (state.follower.answered(read, answer), ()));
+        let has_failed = answer.is_err();
+        let retry = self.state.change(|state| {
+            state.follower.answered(read, answer);
+            (state.next_retry(has_failed), ())
+        });
+        if let Some(after) = retry {
+            self.schedule_retry(after);
+        }
         self.pump();
+    }
+
+    /// Reads again after some time. An event, a new member or the verification may be earlier.
+    fn schedule_retry(self: &Arc<Self>, after: Duration) {
+        let topic = Arc::downgrade(self);
+        let again = move || {
+            if let Some(topic) = topic.upgrade() {
+                topic.state.change(|state| (state.is_retry_scheduled = false, ()));
+                topic.retry();
+            }
+        };
+        if self.node.event_loop.schedule_always(after, again).is_err() {
+            log::debug!("the topic {} ends with its event loop", self.name);
+        }
     }
 }
