@@ -6,7 +6,11 @@ use crate::{
     support::wait::{SECOND, done, ms, wait_until},
 };
 use bytes::Bytes;
-use netwheel::broker::{TopicName, store::Partitions};
+use netwheel::{
+    Error,
+    broker::{Joined, Subscription, TopicName, store::Partitions},
+    error::Resource,
+};
 use std::sync::{Arc, Mutex};
 
 /// Returns the name of another topic in the partition of the lobby.
@@ -97,4 +101,66 @@ fn a_read_that_failed_is_repeated_soon_and_then_less_often() {
     member.expect(&[]);
     nodes.advance(ms(1));
     member.expect(&["1 one", "2 two"]);
+}
+
+#[test]
+fn a_channel_may_leave_while_it_waits_and_come_again() {
+    let Nodes { nodes, .. } = Nodes::new(1);
+    let node = &nodes[0];
+    node.publish("one");
+    node.broker.hold_reads();
+    let mut member = Member::new();
+    let subscribe = |member: &mut Member| node.lobby.subscribe(Subscription::new(member.channel()).last(5));
+    let left = subscribe(&mut member);
+    let id = member.id();
+    assert!(node.lobby.leave(id) && !node.lobby.leave(id));
+    assert!(matches!(done(left), Err(Error::Cancelled)));
+    let joined = subscribe(&mut member);
+    node.broker.release_reads();
+    done(joined).unwrap();
+    member.expect(&["1 one"]);
+}
+
+#[test]
+fn a_channel_may_leave_in_the_greeting_and_come_again() {
+    let Nodes { nodes, .. } = Nodes::new(1);
+    let lobby = nodes[0].lobby.clone();
+    nodes[0].publish("one");
+    let mut member = Member::new();
+    let (id, again) = (member.id(), member.channel());
+    let joined = Arc::new(Mutex::new(None));
+    let greeting = {
+        let (lobby, joined) = (lobby.clone(), joined.clone());
+        // The steps that follow are made already.
+        move |_: &Joined| {
+            assert!(lobby.leave(id));
+            let second = Subscription::new(again).last(1).greeting(|_| Some("again".into()));
+            *joined.lock().unwrap() = Some(lobby.subscribe(second));
+            Some("hello".into())
+        }
+    };
+    let left = lobby.subscribe(Subscription::new(member.channel()).last(1).greeting(greeting));
+    assert!(matches!(done(left), Err(Error::Cancelled)));
+    done(joined.lock().unwrap().take().unwrap()).unwrap();
+    member.expect(&["again", "1 one"]);
+    assert_eq!(lobby.members().len(), 1);
+}
+
+#[test]
+fn joiners_count_as_members_and_have_their_own_limit() {
+    for (members, joiners) in [(3, 9), (9, 3)] {
+        let Nodes { nodes, .. } = Nodes::with(1, |lobby| lobby.max_members(members).max_joiners(joiners));
+        let node = &nodes[0];
+        node.broker.hold_reads();
+        let mut channels: Vec<_> = (0..4).map(|_| Member::new()).collect();
+        let mut joined: Vec<_> =
+            channels.iter_mut().map(|member| node.lobby.subscribe(member.channel())).collect();
+        let refused = done(joined.pop().unwrap()).unwrap_err();
+        let expected = if members == 3 { Resource::TopicMembers } else { Resource::TopicJoiners };
+        let Error::Full { resource, limit: 3, .. } = refused else { panic!("{refused}") };
+        assert_eq!(resource, expected);
+        node.broker.release_reads();
+        joined.into_iter().for_each(|joined| drop(done(joined).unwrap()));
+        assert_eq!(node.lobby.members().len(), 3);
+    }
 }

@@ -46,6 +46,11 @@ pub(in crate::broker) struct Follower<P> {
     ring: Ring<P>,
     ahead: Ahead<P>,
     joiners: Joiners,
+    /// Whether there is something new for the joiners that wait.
+    is_unserved: bool,
+    /// How often a joiner was served.
+    #[cfg(test)]
+    served: usize,
     /// The read that is under way.
     reading: Option<u64>,
     next_read: u64,
@@ -75,6 +80,9 @@ impl<P: Clone> Follower<P> {
             ring: Ring::new(limits.ring_messages, limits.ring_bytes),
             ahead: Ahead::new(limits.ahead_messages, limits.ahead_bytes),
             joiners: Joiners::default(),
+            is_unserved: false,
+            #[cfg(test)]
+            served: 0,
             reading: None,
             next_read: 0,
             answer: None,
@@ -151,6 +159,7 @@ impl<P: Clone> Follower<P> {
             } else {
                 *position = found.at(top);
                 *epochs = found;
+                self.is_unserved = true;
                 self.steps.push_back(FollowerStep::EpochChanged(*position));
             }
         }
@@ -163,6 +172,7 @@ impl<P: Clone> Follower<P> {
             return;
         }
         self.reading = None;
+        self.is_unserved = true;
         match answer {
             Ok(answer) => {
                 self.apply(&answer);
@@ -184,13 +194,17 @@ impl<P: Clone> Follower<P> {
     /// A channel wants to become a member.
     pub(in crate::broker) fn join(&mut self, joiner: JoinerId, start: JoinFrom) {
         self.has_failed = false;
-        self.joiners.add(joiner, start, self.next_read);
+        self.add_joiner(joiner, start);
         self.settle();
     }
 
     /// A joiner has left. Returns whether it was waiting.
     pub(in crate::broker) fn leave(&mut self, joiner: JoinerId) -> bool {
-        self.joiners.remove(joiner)
+        let was_waiting = self.joiners.remove(joiner);
+        if self.joiners.is_empty() {
+            self.answer = None;
+        }
+        was_waiting
     }
 
     /// Time has passed: reads again after an error.
@@ -254,6 +268,7 @@ impl<P: Clone> Follower<P> {
         if let Some(synced) = &mut self.synced {
             synced.position = item.position;
         }
+        self.is_unserved = true;
         self.ring.push(item.clone());
         self.steps.push_back(FollowerStep::Broadcast(item));
     }

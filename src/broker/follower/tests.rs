@@ -458,6 +458,27 @@ fn one_read_serves_all_joiners() {
 }
 
 #[test]
+fn the_work_grows_with_the_number_of_joiners() {
+    let mut simulation = Simulation::new();
+    (0..30).for_each(|_| simulation.run(Op::Publish));
+    simulation.events.clear();
+    simulation.run(Op::Join(Wanted::Now));
+    simulation.run(Op::Execute);
+    simulation.run(Op::ReadAnswer);
+    let joiners = 2000;
+    // The read that the first one needs begins before the others come.
+    (0..joiners).for_each(|_| simulation.run(Op::Join(Wanted::Last(2))));
+    simulation.run(Op::Leave(5));
+    for _ in 0..2 {
+        simulation.run(Op::Execute);
+        simulation.run(Op::ReadAnswer);
+    }
+    let (served, waiting) = (simulation.follower.served, simulation.follower.joiners());
+    assert_eq!(waiting, 0);
+    assert!(served <= 4 * joiners, "{served} times for {joiners} joiners");
+}
+
+#[test]
 fn a_message_that_was_stored_during_the_first_read_is_read_afterwards() {
     let mut simulation = Simulation::new();
     simulation.run(Op::Join(Wanted::Now));

@@ -44,6 +44,8 @@ pub(super) struct TopicState<M> {
     /// Messages that were not understood are `None`, and keep their position.
     pub(super) follower: Follower<Option<M>>,
     pub(super) joining: BTreeMap<JoinerId, Joining<M>>,
+    /// The joiners that have not left.
+    by_channel: BTreeMap<ChannelId, JoinerId>,
     next_joiner: JoinerId,
     /// Whether a thread carries out steps.
     pub(super) is_pumping: bool,
@@ -74,6 +76,18 @@ pub(super) struct Joining<M> {
     pub(super) has_left: bool,
 }
 
+impl<M> TopicState<M> {
+    /// Removes a channel that has become a member, or does not become one.
+    pub(super) fn remove_joining(&mut self, joiner: JoinerId) -> Option<Joining<M>> {
+        let joining = self.joining.remove(&joiner)?;
+        let id = joining.channel.id();
+        if self.by_channel.get(&id) == Some(&joiner) {
+            self.by_channel.remove(&id);
+        }
+        Some(joining)
+    }
+}
+
 impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
     pub(super) fn new(
         node: Arc<TopicNode>,
@@ -85,6 +99,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         let state = TopicState {
             follower: Follower::new(settings.follower()),
             joining: BTreeMap::new(),
+            by_channel: BTreeMap::new(),
             next_joiner: 0,
             is_pumping: false,
             is_delayed: false,
@@ -123,24 +138,24 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         completer: Completer<Joined>,
     ) -> Result<bool, (Completer<Joined>, Error)> {
         let id = subscription.channel.id();
-        let members = self.group.len();
         if self.node.is_closed() {
             return Err((completer, BrokerError::Closed.into()));
         }
-        if members >= self.settings.max_members {
-            let limit = self.settings.max_members;
-            return Err((completer, Error::Full { resource: Resource::TopicMembers, limit }));
-        }
-        let is_member = self.group.contains(id);
+        let TopicSettings { max_members, max_joiners, .. } = self.settings;
         self.state.change(|state| {
-            if is_member || state.joining.values().any(|joining| joining.channel.id() == id) {
-                let error =
-                    Error::setting("channel", format_args!("{id:?}"), "a channel that is not a member");
-                return (Err((completer, error)), Some(subscription));
-            }
-            if state.joining.len() >= self.settings.max_joiners {
-                let limit = self.settings.max_joiners;
-                let error = Error::Full { resource: Resource::TopicJoiners, limit };
+            // The group is asked under the lock: a joiner that is not in `joining` any more is in
+            // the group.
+            let joiners = state.by_channel.len();
+            let refused = if state.by_channel.contains_key(&id) || self.group.contains(id) {
+                Some(Error::setting("channel", format_args!("{id:?}"), "a channel that is not a member"))
+            } else if self.group.len().saturating_add(joiners) >= max_members {
+                Some(Error::Full { resource: Resource::TopicMembers, limit: max_members })
+            } else if state.joining.len() >= max_joiners {
+                Some(Error::Full { resource: Resource::TopicJoiners, limit: max_joiners })
+            } else {
+                None
+            };
+            if let Some(error) = refused {
                 return (Err((completer, error)), Some(subscription));
             }
             let joiner = state.next_joiner;
@@ -150,6 +165,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
             let joining =
                 Joining { channel, greeting, completer: Some(completer), joined: None, has_left: false };
             state.joining.insert(joiner, joining);
+            state.by_channel.insert(id, joiner);
             state.follower.join(joiner, start);
             let is_new = !std::mem::replace(&mut state.is_active, true);
             state.activating += usize::from(is_new);
@@ -160,13 +176,13 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
     /// Returns whether the channel was a member, or was about to become one.
     pub(super) fn leave(&self, id: ChannelId) -> bool {
         let completer = self.state.change(|state| {
-            let joiner = state.joining.iter_mut().find(|(_, joining)| joining.channel.id() == id);
-            let Some((joiner, joining)) = joiner else { return (None, None) };
-            let (joiner, completer) = (*joiner, joining.completer.take());
+            let Some(joiner) = state.by_channel.remove(&id) else { return (None, None) };
+            let Some(joining) = state.joining.get_mut(&joiner) else { return (None, None) };
+            let completer = joining.completer.take();
             joining.has_left = true;
             // A pump that admits it at this moment looks at `has_left` afterwards.
-            let removed = if state.follower.leave(joiner) { state.joining.remove(&joiner) } else { None };
-            (Some(completer), removed)
+            let is_waiting = state.follower.leave(joiner);
+            (Some(completer), if is_waiting { state.joining.remove(&joiner) } else { None })
         });
         let was_joining = completer.is_some();
         if let Some(Some(completer)) = completer {
@@ -310,7 +326,7 @@ impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
         let joining = self.state.change(|state| {
             let waiting: Vec<JoinerId> =
                 state.joining.keys().copied().filter(|joiner| state.follower.leave(*joiner)).collect();
-            let joining: Vec<_> = waiting.iter().filter_map(|joiner| state.joining.remove(joiner)).collect();
+            let joining: Vec<_> = waiting.iter().filter_map(|joiner| state.remove_joining(*joiner)).collect();
             (joining, ())
         });
         for joining in joining {

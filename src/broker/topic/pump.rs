@@ -184,7 +184,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
 
     fn greet(&self, joiner: JoinerId, joined: Joined) {
         let greeting = self.state.change(|state| {
-            let joining = state.joining.get_mut(&joiner);
+            let joining = state.joining.get_mut(&joiner).filter(|joining| !joining.has_left);
             let greeting = joining.and_then(|joining| {
                 joining.joined = Some(joined);
                 joining.greeting.take()
@@ -197,8 +197,12 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         }
     }
 
+    /// Returns the channel of a joiner that has not left.
     fn channel(&self, joiner: JoinerId) -> Option<Channel<M>> {
-        self.state.read(|state| state.joining.get(&joiner).map(|joining| joining.channel.clone()))
+        self.state.read(|state| {
+            let joining = state.joining.get(&joiner).filter(|joining| !joining.has_left);
+            joining.map(|joining| joining.channel.clone())
+        })
     }
 
     fn write(&self, joiner: JoinerId, message: M) {
@@ -211,13 +215,13 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
     }
 
     fn admit(&self, joiner: JoinerId) {
-        let Some(channel) = self.channel(joiner) else { return };
-        let id: ChannelId = channel.id();
-        let has_joined = self.group.join(channel);
-        let joining = self.state.change(|state| (state.joining.remove(&joiner), ()));
+        let channel = self.channel(joiner);
+        let id: Option<ChannelId> = channel.as_ref().map(Channel::id);
+        let has_joined = channel.is_some_and(|channel| self.group.join(channel));
+        let joining = self.state.change(|state| (state.remove_joining(joiner), ()));
         let Some(joining) = joining else { return };
         if joining.has_left {
-            self.group.leave(id);
+            id.map(|id| self.group.leave(id));
         }
         let Some(completer) = joining.completer else { return };
         completer.complete(match joining.joined {
@@ -230,7 +234,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
     }
 
     fn fail(&self, joiner: JoinerId, error: Error) {
-        let joining = self.state.change(|state| (state.joining.remove(&joiner), ()));
+        let joining = self.state.change(|state| (state.remove_joining(joiner), ()));
         if let Some(completer) = joining.and_then(|joining| joining.completer) {
             completer.complete(Err(error));
         }
