@@ -7,11 +7,11 @@ use crate::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Error,
-    broker::{Joined, Subscription, TopicName, store::Partitions},
+    Completion, Error, Result,
+    broker::{Joined, Position, Subscription, Topic, TopicFormat, TopicName, store::Partitions},
     error::Resource,
 };
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Returns the name of another topic in the partition of the lobby.
 fn neighbour() -> String {
@@ -103,6 +103,50 @@ fn a_read_that_failed_is_repeated_soon_and_then_less_often() {
     member.expect(&["1 one", "2 two"]);
 }
 
+/// Makes messages whose destructor calls the topic.
+struct Calling(Arc<OnceLock<Topic<Bytes>>>);
+
+struct Message(Bytes, Arc<OnceLock<Topic<Bytes>>>);
+
+impl AsRef<[u8]> for Message {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        let subscribed = self.1.get().map(|topic| topic.subscribe(Member::new().channel()));
+        subscribed.into_iter().for_each(Completion::detach);
+    }
+}
+
+impl TopicFormat<Bytes> for Calling {
+    fn encode(&self, message: &Bytes) -> Result<Bytes> {
+        Ok(message.clone())
+    }
+
+    fn decode(&self, payload: Bytes, _: Option<Position>) -> Result<Bytes> {
+        Ok(Bytes::from_owner(Message(payload, self.0.clone())))
+    }
+}
+
+#[test]
+fn destructors_of_messages_may_call_the_topic() {
+    let Nodes { nodes, .. } = Nodes::new(1);
+    let handle = Arc::new(OnceLock::new());
+    let topic = nodes[0].topics.topic("calling", Calling(handle.clone())).max_recent(1).open().unwrap();
+    let mut member = Member::new();
+    done(topic.subscribe(member.channel())).unwrap();
+    handle.set(topic.clone()).unwrap();
+    for text in ["one", "two", "three"] {
+        done(topic.publish(Bytes::from(text))).unwrap();
+    }
+    member.expect(&["one", "two", "three"]);
+    done(topic.publish(Bytes::from("four"))).unwrap();
+    member.expect(&["one", "two", "three", "four"]);
+}
+
 #[test]
 fn a_channel_may_leave_while_it_waits_and_come_again() {
     let Nodes { nodes, .. } = Nodes::new(1);
@@ -160,7 +204,7 @@ fn joiners_count_as_members_and_have_their_own_limit() {
         let Error::Full { resource, limit: 3, .. } = refused else { panic!("{refused}") };
         assert_eq!(resource, expected);
         node.broker.release_reads();
-        joined.into_iter().for_each(|joined| drop(done(joined).unwrap()));
+        assert!(joined.into_iter().all(|joined| done(joined).is_ok()));
         assert_eq!(node.lobby.members().len(), 3);
     }
 }

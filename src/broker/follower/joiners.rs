@@ -169,7 +169,7 @@ impl<P: Clone> Follower<P> {
         // Joiners that were not served yet keep their turn.
         advanced.into_iter().for_each(|joiner| self.joiners.put_last(joiner));
         if self.joiners.is_empty() {
-            self.answer = None;
+            self.forget_answer();
         }
     }
 

@@ -3,6 +3,9 @@
 //! Its inputs are events and answers of the broker, which may be lost, late, doubled or in another
 //! order. Its outputs are steps, which the topic carries out in order. Pure, without I/O.
 //!
+//! It runs under the topic's lock. Cloning a payload calls no code of the program. No payload is
+//! dropped: those that are not needed any more are outputs, too.
+//!
 //! Invariants, between two [`FollowerStep::Missed`]: members receive messages in the order of their
 //! offsets, without a gap and each once. A joiner receives exactly the messages between its
 //! greeting and its admission. At most one read is under way, however many joiners wait. Members
@@ -64,6 +67,8 @@ pub(in crate::broker) struct Follower<P> {
     /// Whether the last read failed, so that nothing is read before another input.
     has_failed: bool,
     steps: VecDeque<FollowerStep<P>>,
+    /// Messages that are not needed any more.
+    removed: Vec<Item<P>>,
 }
 
 /// How far members have been served, if all steps are carried out.
@@ -90,6 +95,7 @@ impl<P: Clone> Follower<P> {
             wanted: None,
             has_failed: false,
             steps: VecDeque::new(),
+            removed: Vec::new(),
             limits,
         }
     }
@@ -128,6 +134,8 @@ impl<P: Clone> Follower<P> {
         if is_needed {
             self.is_behind |= !self.ahead.insert(item, self.next_read) || is_lost;
             self.settle();
+        } else {
+            self.removed.push(item);
         }
     }
 
@@ -169,6 +177,7 @@ impl<P: Clone> Follower<P> {
     /// A read was answered.
     pub(in crate::broker) fn answered(&mut self, read: u64, answer: Result<ReadAnswer<P>, Error>) {
         if self.reading != Some(read) {
+            self.removed.extend(answer.into_iter().flat_map(|answer| answer.items));
             return;
         }
         self.reading = None;
@@ -177,6 +186,7 @@ impl<P: Clone> Follower<P> {
             Ok(answer) => {
                 self.apply(&answer);
                 self.ahead.forget_before(read);
+                self.forget_answer();
                 self.answer = Some((read, answer));
             }
             Err(error) => {
@@ -202,7 +212,7 @@ impl<P: Clone> Follower<P> {
     pub(in crate::broker) fn leave(&mut self, joiner: JoinerId) -> bool {
         let was_waiting = self.joiners.remove(joiner);
         if self.joiners.is_empty() {
-            self.answer = None;
+            self.forget_answer();
         }
         was_waiting
     }
@@ -239,6 +249,14 @@ impl<P: Clone> Follower<P> {
     /// Takes back a step that cannot be carried out now. It is the next one again.
     pub(in crate::broker) fn put_back(&mut self, step: FollowerStep<P>) {
         self.steps.push_front(step);
+    }
+
+    /// Returns the messages that are not needed any more, to be dropped without a lock.
+    pub(in crate::broker) fn take_removed(&mut self) -> Vec<Item<P>> {
+        let mut removed = std::mem::take(&mut self.removed);
+        removed.append(&mut self.ring.removed);
+        removed.append(&mut self.ahead.removed);
+        removed
     }
 
     // ---- state ----------------------------------------------------------------------------------
@@ -332,8 +350,13 @@ impl<P: Clone> Follower<P> {
             synced.position = missed.next;
         }
         self.ring.truncate(missed.next.offset);
-        self.answer = None;
+        self.forget_answer();
         self.steps.push_back(FollowerStep::Missed(missed));
+    }
+
+    fn forget_answer(&mut self) {
+        let answer = self.answer.take();
+        self.removed.extend(answer.into_iter().flat_map(|(_, answer)| answer.items));
     }
 
     fn read_if_needed(&mut self) {

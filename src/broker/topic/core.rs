@@ -41,8 +41,7 @@ pub(super) struct TopicCore<M> {
 }
 
 pub(super) struct TopicState<M> {
-    /// Messages that were not understood are `None`, and keep their position.
-    pub(super) follower: Follower<Option<M>>,
+    pub(super) follower: Follower<Payload<M>>,
     pub(super) joining: BTreeMap<JoinerId, Joining<M>>,
     /// The joiners that have not left.
     by_channel: BTreeMap<ChannelId, JoinerId>,
@@ -65,6 +64,10 @@ pub(super) struct TopicState<M> {
     /// The position of the last message that this node has published.
     published: Option<Position>,
 }
+
+/// A message that was not understood is `None`, and keeps its position. The follower clones the
+/// `Arc` under the lock, and the message is cloned without it.
+pub(super) type Payload<M> = Option<Arc<M>>;
 
 /// A channel that is about to become a member.
 pub(super) struct Joining<M> {
@@ -115,6 +118,15 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         Arc::new(TopicCore { node, name, settings, group, state, format, on_event, watched })
     }
 
+    /// Changes the state. Messages that the follower does not need any more are dropped after the
+    /// unlock, because their destructors may call the topic.
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut TopicState<M>) -> R) -> R {
+        self.state.change(|state| {
+            let result = change(state);
+            (result, state.follower.take_removed())
+        })
+    }
+
     // ---- members --------------------------------------------------------------------------------
 
     pub(super) fn subscribe(self: &Arc<Self>, subscription: Subscription<M>) -> Completion<Joined> {
@@ -156,7 +168,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
                 None
             };
             if let Some(error) = refused {
-                return (Err((completer, error)), Some(subscription));
+                return (Err((completer, error)), (Some(subscription), Vec::new()));
             }
             let joiner = state.next_joiner;
             state.next_joiner += 1;
@@ -169,7 +181,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
             state.follower.join(joiner, start);
             let is_new = !std::mem::replace(&mut state.is_active, true);
             state.activating += usize::from(is_new);
-            (Ok(is_new), None)
+            (Ok(is_new), (None, state.follower.take_removed()))
         })
     }
 
@@ -182,7 +194,8 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
             joining.has_left = true;
             // A pump that admits it at this moment looks at `has_left` afterwards.
             let is_waiting = state.follower.leave(joiner);
-            (Some(completer), if is_waiting { state.joining.remove(&joiner) } else { None })
+            let joining = if is_waiting { state.joining.remove(&joiner) } else { None };
+            (Some(completer), Some((joining, state.follower.take_removed())))
         });
         let was_joining = completer.is_some();
         if let Some(Some(completer)) = completer {
@@ -261,12 +274,12 @@ impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
         match change {
             TopicChange::Message(message) => {
                 let size = message.payload.len();
-                let payload = self.decode(message.payload, Some(message.position));
+                let payload = self.decode(message.payload, Some(message.position)).map(Arc::new);
                 let item = Item { position: message.position, payload, size };
-                self.state.change(|state| (state.follower.message(item), ()));
+                self.change(|state| state.follower.message(item));
             }
             TopicChange::EpochBegan(position) => {
-                self.state.change(|state| (state.follower.epoch_began(position), ()));
+                self.change(|state| state.follower.epoch_began(position));
             }
             TopicChange::Entries(..) => return,
         }
@@ -284,7 +297,7 @@ impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
     }
 
     fn verified(self: Arc<Self>, seen: Option<Position>, top: TopicTop) {
-        self.state.change(|state| (state.follower.verified(seen, top), ()));
+        self.change(|state| state.follower.verified(seen, top));
         self.pump();
     }
 
@@ -298,7 +311,7 @@ impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
     }
 
     fn retry(self: Arc<Self>) {
-        self.state.change(|state| (state.follower.retry(), ()));
+        self.change(|state| state.follower.retry());
         self.pump();
     }
 
@@ -323,11 +336,10 @@ impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
     }
 
     fn close(self: Arc<Self>) {
-        let joining = self.state.change(|state| {
+        let joining = self.change(|state| {
             let waiting: Vec<JoinerId> =
                 state.joining.keys().copied().filter(|joiner| state.follower.leave(*joiner)).collect();
-            let joining: Vec<_> = waiting.iter().filter_map(|joiner| state.remove_joining(*joiner)).collect();
-            (joining, ())
+            waiting.iter().filter_map(|joiner| state.remove_joining(*joiner)).collect::<Vec<_>>()
         });
         for joining in joining {
             if let Some(completer) = joining.completer {

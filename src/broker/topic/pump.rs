@@ -4,7 +4,7 @@
 //! accept stops the pump for a moment, so that members miss nothing.
 
 use super::{
-    core::{TopicCore, TopicState, greet, guarded},
+    core::{Payload, TopicCore, TopicState, greet, guarded},
     event::TopicEvent,
 };
 use crate::broker::{
@@ -33,7 +33,7 @@ impl<M> TopicState<M>
 where
     M: Clone,
 {
-    fn next_step(&mut self, is_first: bool) -> Option<FollowerStep<Option<M>>> {
+    fn next_step(&mut self, is_first: bool) -> Option<FollowerStep<Payload<M>>> {
         if is_first && self.is_pumping {
             return None;
         }
@@ -59,16 +59,19 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
     /// Carries out all steps, unless another thread does so.
     pub(super) fn pump(self: &Arc<Self>) {
         let mut is_first = true;
-        while let Some(step) = self.state.change(|state| (state.next_step(is_first), ())) {
+        while let Some(step) = self.change(|state| state.next_step(is_first)) {
             is_first = false;
-            if let Some(step) = self.carry_out(step) {
-                self.delay(step);
+            match guarded(|| self.carry_out(step)) {
+                Ok(Some(step)) => self.delay(step),
+                Ok(None) => {}
+                // A message that cannot be cloned or encoded is like one that is not understood.
+                Err(_) => self.node.metrics.undecodable.add_shared(1),
             }
         }
     }
 
     /// Returns a step that cannot be carried out at the moment.
-    fn carry_out(self: &Arc<Self>, step: FollowerStep<Option<M>>) -> Option<FollowerStep<Option<M>>> {
+    fn carry_out(self: &Arc<Self>, step: FollowerStep<Payload<M>>) -> Option<FollowerStep<Payload<M>>> {
         match step {
             FollowerStep::Broadcast(Item { position, payload, size }) => {
                 let refused = self.deliver_stored(payload?, position)?;
@@ -86,7 +89,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
             FollowerStep::Greet(joiner, joined) => self.greet(joiner, joined),
             FollowerStep::Write(joiner, item) => {
                 if let Some(message) = item.payload {
-                    self.write(joiner, message);
+                    self.write(joiner, Arc::unwrap_or_clone(message));
                 }
             }
             FollowerStep::WriteMissed(joiner, missed) => {
@@ -101,7 +104,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         None
     }
 
-    fn delay(self: &Arc<Self>, step: FollowerStep<Option<M>>) {
+    fn delay(self: &Arc<Self>, step: FollowerStep<Payload<M>>) {
         self.node.metrics.delayed.add_shared(1);
         self.state.change(|state| {
             state.follower.put_back(step);
@@ -124,17 +127,18 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
     // ---- members --------------------------------------------------------------------------------
 
     /// Writes a stored message to all members. Returns it if it has to wait.
-    fn deliver_stored(&self, message: M, position: Position) -> Option<M> {
+    fn deliver_stored(&self, message: Arc<M>, position: Position) -> Option<Arc<M>> {
+        let message = Arc::unwrap_or_clone(message);
         let sent = guarded(|| self.format.deliver(message, position, &self.group)).ok()?;
         self.sent(sent, |broadcast| drop(guarded(|| self.format.delivered(broadcast))))
     }
 
     /// Writes a message to all members. Returns it if it has to wait.
-    fn deliver(&self, message: M) -> Option<M> {
+    fn deliver(&self, message: M) -> Option<Arc<M>> {
         self.sent(self.group.broadcast(message), drop)
     }
 
-    fn sent(&self, sent: Result<Broadcast, SendError<M>>, then: impl FnOnce(Broadcast)) -> Option<M> {
+    fn sent(&self, sent: Result<Broadcast, SendError<M>>, then: impl FnOnce(Broadcast)) -> Option<Arc<M>> {
         match sent {
             Ok(broadcast) => {
                 self.node.metrics.delivered.add_shared(u64::from(broadcast.members() > 0));
@@ -144,7 +148,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
             }
             // The loops are shutting down, and with them the members.
             Err(refused) if matches!(refused.error(), Error::ShutDown) => None,
-            Err(refused) => Some(refused.into_inner()),
+            Err(refused) => Some(Arc::new(refused.into_inner())),
         }
     }
 
@@ -209,7 +213,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         if let Some(channel) = self.channel(joiner)
             && let Err(refused) = channel.write(message)
         {
-            self.state.change(|state| (state.follower.leave(joiner), ()));
+            self.change(|state| state.follower.leave(joiner));
             self.fail(joiner, SendError::into_parts(refused).1);
         }
     }
@@ -245,11 +249,14 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
     fn read(self: &Arc<Self>, read: u64, range: ReadRange) {
         self.node.metrics.reads.add_shared(1);
         let topic = Arc::downgrade(self);
-        self.node.broker.read(&self.name, range).on_complete(move |history| {
-            if let Some(topic) = topic.upgrade() {
-                topic.answered(read, history);
-            }
-        });
+        match guarded(|| self.node.broker.read(&self.name, range)) {
+            Ok(history) => history.on_complete(move |history| {
+                if let Some(topic) = topic.upgrade() {
+                    topic.answered(read, history);
+                }
+            }),
+            Err(error) => self.answered(read, Err(error)),
+        }
     }
 
     fn answered(self: &Arc<Self>, read: u64, history: Result<History>) {
@@ -257,14 +264,14 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         let answer = history.map(|History { epochs, top, oldest, messages }| {
             let item = |message: StoredMessage| {
                 let (position, size) = (message.position, message.payload.len());
-                Item { position, payload: self.decode(message.payload, Some(position)), size }
+                Item { position, payload: self.decode(message.payload, Some(position)).map(Arc::new), size }
             };
             ReadAnswer { epochs, top, oldest, items: messages.into_iter().map(item).collect() }
         });
         let has_failed = answer.is_err();
-        let retry = self.state.change(|state| {
+        let retry = self.change(|state| {
             state.follower.answered(read, answer);
-            (state.next_retry(has_failed), ())
+            state.next_retry(has_failed)
         });
         if let Some(after) = retry {
             self.schedule_retry(after);
