@@ -320,6 +320,10 @@ impl<P: Clone> Follower<P> {
                 epochs.newest().id,
                 epochs.newest().first - 1,
             )));
+            if before.offset == *top {
+                // The verification would find the same epoch again.
+                synced.position = epochs.at(*top);
+            }
         }
         self.deliver_ahead();
         if let Some(seen) = self.position()

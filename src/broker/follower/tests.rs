@@ -4,6 +4,7 @@
 //! and loses messages and whole topics.
 
 use super::*;
+use crate::broker::store::Epoch;
 use proptest::prelude::*;
 use std::{cell::Cell, collections::BTreeMap, rc::Rc};
 
@@ -494,6 +495,25 @@ fn a_message_that_was_stored_during_the_first_read_is_read_afterwards() {
     assert_eq!(simulation.follower.position(), Some(Position::new(1, 1)));
     assert_eq!(simulation.members[0].at, Some(Position::new(1, 1)));
     assert_eq!(simulation.reads, 2);
+}
+
+#[test]
+fn an_epoch_without_messages_is_reported_once() {
+    let mut follower = Follower::<()>::new(LIMITS);
+    let epochs = |ids: &[(u64, u64)]| {
+        Epochs::new(ids.iter().map(|(id, first)| Epoch::new(*id, *first)).collect()).unwrap()
+    };
+    let answer = |epochs| Ok(ReadAnswer { epochs, top: 5, oldest: 6, items: Vec::new() });
+    follower.join(0, JoinFrom::Now);
+    follower.answered(0, answer(epochs(&[(1, 1)])));
+    while follower.next_step().is_some() {}
+    follower.epoch_began(Position::new(2, 5));
+    follower.answered(1, answer(epochs(&[(1, 1), (2, 6)])));
+    let position = Position::new(2, 5);
+    assert_eq!(follower.position(), Some(position));
+    follower.verified(Some(position), TopicTop::new(epochs(&[(1, 1), (2, 6)]), 5));
+    let steps = std::iter::from_fn(|| follower.next_step());
+    assert_eq!(steps.filter(|step| matches!(step, FollowerStep::EpochChanged(_))).count(), 1);
 }
 
 /// Counts how many have been dropped.

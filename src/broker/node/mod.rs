@@ -1,8 +1,9 @@
 //! `TopicNode`: the topics of one node, their partitions, and the lease of the node.
 //!
 //! It runs on the threads of the broker and of the program. Its periodic tasks run on one event
-//! loop. Invariants: no lock is held while the broker or a topic is called. A partition
-//! is followed while it has topics with members.
+//! loop. Invariants: no lock is held while the broker or a topic is called, except that a
+//! partition's lock is held while a topic is asked whether it rests. A partition is followed while it
+//! has topics with members.
 
 mod followed;
 mod metrics;
@@ -11,6 +12,8 @@ mod node_partition;
 mod partition_watch;
 mod router;
 mod upkeep;
+#[cfg(test)]
+mod watch_tests;
 
 pub(in crate::broker) use followed::FollowedTopic;
 pub use metrics::BrokerMetrics;

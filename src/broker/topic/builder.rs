@@ -87,8 +87,9 @@ impl<M: Clone + Send + Sync + 'static> TopicBuilder<M> {
         self
     }
 
-    /// Calls `callback` for each event of the topic on this node. It runs on any thread, between
-    /// the messages that come before and after the event, and must not block.
+    /// Calls `callback` for each event of the topic on this node. It runs on any thread, and must
+    /// not block. Events about messages and epochs come between the messages before and after them.
+    /// [`Interrupted`](TopicEvent::Interrupted) and [`Resumed`](TopicEvent::Resumed) come at once.
     pub fn on_event(mut self, callback: impl Fn(TopicEvent) + Send + Sync + 'static) -> Self {
         self.on_event = Some(Box::new(callback));
         self
