@@ -4,7 +4,7 @@
 //! order. Its outputs are steps, which the topic carries out in order. Pure, without I/O.
 //!
 //! It runs under the topic's lock. Cloning a payload calls no code of the program. No payload is
-//! dropped: those that are not needed any more are outputs, too.
+//! dropped: payloads that are removed are outputs, too.
 //!
 //! Invariants, between two [`FollowerStep::Missed`]: members receive messages in the order of their
 //! offsets, without a gap and each once. A joiner receives exactly the messages between its

@@ -67,7 +67,7 @@ struct Topic {
     executed: Option<(u64, ReadAnswer<()>)>,
 }
 
-/// The topics of a question, with what the node has seen.
+/// The topics of a question, with the positions of the node.
 type Seen = Vec<(usize, Option<Position>)>;
 
 struct Model {

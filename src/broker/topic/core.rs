@@ -56,8 +56,8 @@ pub(super) struct TopicState<M> {
     pub(super) is_retry_scheduled: bool,
     /// Whether the node follows the topic.
     is_active: bool,
-    /// How many threads have the node follow the topic. Nothing is read before it does, because the
-    /// events of messages that are stored meanwhile would be missed.
+    /// The number of threads that are about to add the topic to the node. Nothing is read before
+    /// that, because the topic does not receive events yet.
     pub(super) activating: usize,
     /// Intervals without members.
     resting: u32,
