@@ -39,7 +39,7 @@ fn the_next_event_of_any_topic_in_the_partition_reveals_a_loss() {
 }
 
 #[test]
-fn a_loss_in_a_quiet_partition_is_found_within_the_interval() {
+fn a_loss_in_a_quiet_partition_is_found_within_two_intervals() {
     let nodes = Nodes::new(2);
     let [one, other] = &nodes.nodes[..] else { panic!("two nodes") };
     let mut member = Member::join(one);

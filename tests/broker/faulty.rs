@@ -40,6 +40,10 @@ struct Shared {
     state: Mutex<State>,
     /// Whether the store cannot be reached.
     is_cut: AtomicBool,
+    /// Whether reads fail.
+    fails_reads: AtomicBool,
+    /// Whether questions for tops fail.
+    fails_tops: AtomicBool,
     reads: AtomicUsize,
     tops: AtomicUsize,
 }
@@ -47,18 +51,34 @@ struct Shared {
 struct State {
     events: Events,
     held: Vec<BrokerEvent>,
+    /// The answers of reads, while they are held.
+    held_reads: Option<Vec<HeldRead>>,
+    /// Called before a partition is followed.
+    before_follow: Option<Box<dyn FnOnce() + Send>>,
     followed: BTreeSet<u16>,
     sink: Option<Arc<dyn BrokerSink>>,
 }
 
+/// A read that the store has answered.
+type HeldRead = Box<dyn FnOnce() + Send>;
+
 impl Faulty {
     pub(crate) fn new(broker: &MemoryBroker, event_loop: &EventLoop) -> Self {
-        let state = State { events: Events::Pass, held: Vec::new(), followed: BTreeSet::new(), sink: None };
+        let state = State {
+            events: Events::Pass,
+            held: Vec::new(),
+            held_reads: None,
+            before_follow: None,
+            followed: BTreeSet::new(),
+            sink: None,
+        };
         Faulty(Arc::new(Shared {
             broker: broker.clone(),
             event_loop: event_loop.clone(),
             state: Mutex::new(state),
             is_cut: AtomicBool::new(false),
+            fails_reads: AtomicBool::new(false),
+            fails_tops: AtomicBool::new(false),
             reads: AtomicUsize::new(0),
             tops: AtomicUsize::new(0),
         }))
@@ -85,6 +105,43 @@ impl Faulty {
         };
         held.reverse();
         held.into_iter().for_each(|event| sink.handle(event));
+    }
+
+    /// Lets reads run in the store, and holds their answers.
+    pub(crate) fn hold_reads(&self) {
+        self.lock().held_reads = Some(Vec::new());
+    }
+
+    /// Passes the answers of reads that are held, and holds no further ones.
+    pub(crate) fn release_reads(&self) {
+        let held = self.lock().held_reads.take();
+        held.into_iter().flatten().for_each(|answer| answer());
+    }
+
+    /// Lets reads fail.
+    pub(crate) fn fail_reads(&self, on: bool) {
+        self.0.fails_reads.store(on, SeqCst);
+    }
+
+    /// Lets questions for tops fail.
+    pub(crate) fn fail_tops(&self, on: bool) {
+        self.0.fails_tops.store(on, SeqCst);
+    }
+
+    /// Calls `before` when a partition is followed the next time.
+    pub(crate) fn before_follow(&self, before: impl FnOnce() + Send + 'static) {
+        self.lock().before_follow = Some(Box::new(before));
+    }
+
+    /// Makes the node believe that the events of the followed partitions were interrupted.
+    pub(crate) fn follow_again(&self) {
+        let (followed, sink) = {
+            let state = self.lock();
+            (state.followed.clone(), state.sink.clone().unwrap())
+        };
+        followed.into_iter().for_each(|partition| {
+            sink.handle(BrokerEvent::Following(Partition::new(partition)));
+        });
     }
 
     /// Ends or restores the connection to the store.
@@ -118,6 +175,10 @@ impl Faulty {
         if !self.0.is_cut.load(SeqCst) {
             return operation(&self.0.broker);
         }
+        self.failed()
+    }
+
+    fn failed<T: Send + 'static>(&self) -> Completion<T> {
         let (completer, completion) = self.0.event_loop.completer();
         completer.complete(Err(cut().into()));
         completion
@@ -157,6 +218,8 @@ impl Broker for Faulty {
     }
 
     fn follow(&self, partition: Partition, on: bool) {
+        let before = self.lock().before_follow.take();
+        before.into_iter().for_each(|before| before());
         let mut state = self.lock();
         if on {
             state.followed.insert(partition.get());
@@ -177,11 +240,22 @@ impl Broker for Faulty {
 
     fn read(&self, topic: &TopicName, range: ReadRange) -> Completion<History> {
         self.0.reads.fetch_add(1, SeqCst);
-        self.run(|broker| broker.read(topic, range))
+        if self.0.fails_reads.load(SeqCst) {
+            return self.failed();
+        }
+        let answer = self.run(|broker| broker.read(topic, range));
+        let mut state = self.lock();
+        let Some(held) = &mut state.held_reads else { return answer };
+        let (completer, completion) = self.0.event_loop.completer();
+        held.push(Box::new(move || answer.on_complete(move |history| completer.complete(history))));
+        completion
     }
 
     fn tops(&self, partition: Partition, topics: Vec<TopicSeen>) -> Completion<PartitionTops> {
         self.0.tops.fetch_add(1, SeqCst);
+        if self.0.fails_tops.load(SeqCst) {
+            return self.failed();
+        }
         self.run(|broker| broker.tops(partition, topics))
     }
 

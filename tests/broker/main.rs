@@ -11,5 +11,6 @@ mod faulty;
 mod members;
 mod memory;
 mod nodes;
+mod races;
 mod settings;
 mod stores;

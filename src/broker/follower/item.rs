@@ -1,4 +1,7 @@
 //! Messages in memory: recently delivered messages, and messages that arrived too early.
+//!
+//! Invariant: no message is dropped here. Messages that are removed are collected, and dropped
+//! without the topic's lock.
 
 use crate::broker::store::{Epochs, Position};
 use std::collections::{BTreeMap, VecDeque};
@@ -19,6 +22,7 @@ pub(in crate::broker) struct Item<P> {
 #[derive(Debug)]
 pub(super) struct Ring<P> {
     items: VecDeque<Item<P>>,
+    pub(super) removed: Vec<Item<P>>,
     bytes: usize,
     max_items: usize,
     max_bytes: usize,
@@ -28,7 +32,7 @@ pub(super) struct Ring<P> {
 
 impl<P: Clone> Ring<P> {
     pub(super) fn new(max_items: usize, max_bytes: usize) -> Self {
-        Ring { items: VecDeque::new(), bytes: 0, max_items, max_bytes, quiet: 0 }
+        Ring { items: VecDeque::new(), removed: Vec::new(), bytes: 0, max_items, max_bytes, quiet: 0 }
     }
 
     /// An interval has passed. Takes all messages if the last one is old.
@@ -61,11 +65,12 @@ impl<P: Clone> Ring<P> {
         while self.items.len() > self.max_items || self.bytes > self.max_bytes {
             let Some(oldest) = self.items.pop_front() else { return };
             self.bytes -= oldest.size;
+            self.removed.push(oldest);
         }
     }
 
     pub(super) fn clear(&mut self) {
-        self.items.clear();
+        self.removed.extend(self.items.drain(..));
         self.bytes = 0;
     }
 
@@ -74,6 +79,7 @@ impl<P: Clone> Ring<P> {
         while self.items.back().is_some_and(|last| last.position.offset > offset) {
             let Some(newest) = self.items.pop_back() else { return };
             self.bytes -= newest.size;
+            self.removed.push(newest);
         }
     }
 
@@ -101,6 +107,7 @@ impl<P: Clone> Ring<P> {
 pub(super) struct Ahead<P> {
     /// By offset and epoch. With the number of the next read at the time of the arrival.
     items: BTreeMap<(u64, u64), (Item<P>, u64)>,
+    pub(super) removed: Vec<Item<P>>,
     bytes: usize,
     max_items: usize,
     max_bytes: usize,
@@ -108,7 +115,7 @@ pub(super) struct Ahead<P> {
 
 impl<P> Ahead<P> {
     pub(super) fn new(max_items: usize, max_bytes: usize) -> Self {
-        Ahead { items: BTreeMap::new(), bytes: 0, max_items, max_bytes }
+        Ahead { items: BTreeMap::new(), removed: Vec::new(), bytes: 0, max_items, max_bytes }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -122,10 +129,12 @@ impl<P> Ahead<P> {
         let key = (item.position.offset, item.position.epoch);
         if let Some((twice, _)) = self.items.insert(key, (item, next_read)) {
             self.bytes -= twice.size;
+            self.removed.push(twice);
         }
         let is_full = self.items.len() > self.max_items || self.bytes > self.max_bytes;
         if is_full && let Some((_, (last, _))) = self.items.pop_last() {
             self.bytes -= last.size;
+            self.removed.push(last);
         }
         !is_full
     }
@@ -144,13 +153,19 @@ impl<P> Ahead<P> {
                     .keys()
                     .find(|(at, epoch)| *at == offset.saturating_add(1) && epochs.has(*epoch))
                     .copied()?;
-                return self.remove(next).filter(|item| epochs.has_message(item.position));
+                let item = self.remove(next)?;
+                if epochs.has_message(item.position) {
+                    return Some(item);
+                }
+                self.removed.push(item);
+                return None;
             }
             let (item, _) = entry.remove();
             self.bytes -= item.size;
             if at == offset.saturating_add(1) && epochs.has_message(item.position) {
                 return Some(item);
             }
+            self.removed.push(item);
         }
         None
     }
@@ -164,7 +179,11 @@ impl<P> Ahead<P> {
     /// Removes the messages that arrived before a read began. They are in its answer, or they are
     /// lost.
     pub(super) fn forget_before(&mut self, read: u64) {
-        self.items.retain(|_, (_, next_read)| *next_read > read);
+        let (old, new) =
+            std::mem::take(&mut self.items).into_iter().partition(|(_, (_, next_read))| *next_read <= read);
+        let old: BTreeMap<_, _> = old;
+        self.items = new;
+        self.removed.extend(old.into_values().map(|(item, _)| item));
         self.bytes = self.items.values().map(|(item, _)| item.size).sum();
     }
 }

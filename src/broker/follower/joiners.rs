@@ -8,10 +8,15 @@ use super::{
     step::{FollowerStep, JoinFrom, Joined, JoinerId, Missed, MissedCause},
 };
 use crate::broker::store::{Epochs, Position, ReadFrom};
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 
+/// The joiners that wait. A joiner is served in its turn, and takes a new one when it was served.
 #[derive(Debug, Default)]
-pub(super) struct Joiners(VecDeque<Joiner>);
+pub(super) struct Joiners {
+    by_turn: BTreeMap<u64, Joiner>,
+    turns: BTreeMap<JoinerId, u64>,
+    next_turn: u64,
+}
 
 #[derive(Debug)]
 struct Joiner {
@@ -24,30 +29,50 @@ struct Joiner {
 }
 
 impl Joiners {
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_turn.is_empty()
     }
 
-    pub(super) fn add(&mut self, id: JoinerId, start: JoinFrom, next_read: u64) {
-        self.0.push_back(Joiner { id, start, at: None, since: next_read });
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.by_turn.len()
     }
 
     pub(super) fn remove(&mut self, id: JoinerId) -> bool {
-        let before = self.0.len();
-        self.0.retain(|joiner| joiner.id != id);
-        self.0.len() < before
+        self.turns.remove(&id).is_some_and(|turn| self.by_turn.remove(&turn).is_some())
     }
 
     pub(super) fn take_all(&mut self) -> Vec<JoinerId> {
-        self.0.drain(..).map(|joiner| joiner.id).collect()
+        self.turns.clear();
+        std::mem::take(&mut self.by_turn).into_values().map(|joiner| joiner.id).collect()
+    }
+
+    /// Takes the joiner with the first turn from one on.
+    fn take_from(&mut self, turn: u64) -> Option<(u64, Joiner)> {
+        let turn = *self.by_turn.range(turn..).next()?.0;
+        let joiner = self.by_turn.remove(&turn)?;
+        self.turns.remove(&joiner.id);
+        Some((turn, joiner))
+    }
+
+    /// Adds a joiner with its turn.
+    fn put_back(&mut self, turn: u64, joiner: Joiner) {
+        self.turns.insert(joiner.id, turn);
+        self.by_turn.insert(turn, joiner);
+    }
+
+    /// Adds a joiner behind all others.
+    fn put_last(&mut self, joiner: Joiner) {
+        let turn = self.next_turn;
+        self.next_turn += 1;
+        self.put_back(turn, joiner);
     }
 
     /// Moves joiners back whose positions are not valid any more. Returns a notice for each of
     /// them.
     pub(super) fn rewind(&mut self, epochs: &Epochs, top: u64) -> Vec<(JoinerId, Missed)> {
         let mut rewound = Vec::new();
-        for joiner in &mut self.0 {
+        for joiner in self.by_turn.values_mut() {
             if let Some(seen) = joiner.at
                 && epochs.newest().id != seen.epoch
                 && !epochs.is_valid(seen, top)
@@ -62,7 +87,7 @@ impl Joiners {
 
     /// Returns the position of a joiner that is ahead of this one. The store had it.
     pub(super) fn ahead_of(&self, position: Position) -> Option<Position> {
-        let ahead = self.0.iter().filter_map(|joiner| joiner.at);
+        let ahead = self.by_turn.values().filter_map(|joiner| joiner.at);
         ahead.filter(|at| at.offset > position.offset).max_by_key(|at| at.offset)
     }
 
@@ -70,12 +95,12 @@ impl Joiners {
     /// before.
     pub(super) fn read_from(&self, position: Option<Position>, read_messages: u64) -> Option<ReadFrom> {
         let Some(position) = position else {
-            let first = self.0.front()?;
-            let offsets = self.0.iter().filter_map(|joiner| match joiner.start {
+            let first = self.first()?;
+            let offsets = self.by_turn.values().filter_map(|joiner| match joiner.start {
                 JoinFrom::After { position, .. } => Some(position.offset),
                 _ => None,
             });
-            let last = self.0.iter().map(|joiner| match joiner.start {
+            let last = self.by_turn.values().map(|joiner| match joiner.start {
                 JoinFrom::Now => 0,
                 JoinFrom::Last(messages) | JoinFrom::After { or_last: messages, .. } => messages,
             });
@@ -92,8 +117,12 @@ impl Joiners {
             (None, JoinFrom::Last(messages)) => position.offset.saturating_sub(messages),
             (None, JoinFrom::Now) => position.offset,
         };
-        let first = offset(self.0.front()?);
-        Some(ReadFrom::After(lowest(first, self.0.iter().map(offset), read_messages)))
+        let first = offset(self.first()?);
+        Some(ReadFrom::After(lowest(first, self.by_turn.values().map(offset), read_messages)))
+    }
+
+    fn first(&self) -> Option<&Joiner> {
+        self.by_turn.values().next()
     }
 }
 
@@ -104,32 +133,52 @@ fn lowest(first: u64, offsets: impl Iterator<Item = u64>, read_messages: u64) ->
 }
 
 impl<P: Clone> Follower<P> {
-    /// Writes available messages to joiners, and admits joiners that are complete.
-    pub(super) fn serve_joiners(&mut self) {
-        if self.synced.is_none() {
+    /// Adds a joiner. Serves it at once, if those before it have been served as far as possible.
+    pub(super) fn add_joiner(&mut self, id: JoinerId, start: JoinFrom) {
+        let mut joiner = Joiner { id, start, at: None, since: self.next_read };
+        let is_turn = !self.is_unserved && self.has_room();
+        if is_turn && self.serve(&mut joiner) {
             return;
         }
-        let (mut waiting, mut advanced) = (VecDeque::new(), VecDeque::new());
+        self.is_unserved |= !is_turn;
+        self.joiners.put_last(joiner);
+    }
+
+    /// Writes available messages to joiners, and admits joiners that are complete. Does nothing
+    /// unless there is something new for them.
+    pub(super) fn serve_joiners(&mut self) {
+        if self.synced.is_none() || !self.is_unserved {
+            return;
+        }
+        let (mut next, mut advanced) = (0, Vec::new());
         while self.has_room()
-            && let Some(mut joiner) = self.joiners.0.pop_front()
+            && let Some((turn, mut joiner)) = self.joiners.take_from(next)
         {
+            next = turn + 1;
             let before = joiner.at;
-            if !self.serve(&mut joiner) {
-                let list = if joiner.at == before { &mut waiting } else { &mut advanced };
-                list.push_back(joiner);
+            if self.serve(&mut joiner) {
+                continue;
+            }
+            if joiner.at == before {
+                self.joiners.put_back(turn, joiner);
+            } else {
+                advanced.push(joiner);
             }
         }
+        self.is_unserved = self.joiners.by_turn.range(next..).next().is_some();
         // Joiners that were not served yet keep their turn.
-        waiting.append(&mut self.joiners.0);
-        waiting.append(&mut advanced);
-        self.joiners.0 = waiting;
-        if self.joiners.0.is_empty() {
-            self.answer = None;
+        advanced.into_iter().for_each(|joiner| self.joiners.put_last(joiner));
+        if self.joiners.is_empty() {
+            self.forget_answer();
         }
     }
 
     /// Returns whether the joiner was admitted.
     fn serve(&mut self, joiner: &mut Joiner) -> bool {
+        #[cfg(test)]
+        {
+            self.served += 1;
+        }
         let Some(position) = self.position() else { return false };
         let mut at = match joiner.at {
             Some(at) => at,

@@ -3,6 +3,9 @@
 //! Its inputs are events and answers of the broker, which may be lost, late, doubled or in another
 //! order. Its outputs are steps, which the topic carries out in order. Pure, without I/O.
 //!
+//! It runs under the topic's lock. Cloning a payload calls no code of the program. No payload is
+//! dropped: payloads that are removed are outputs, too.
+//!
 //! Invariants, between two [`FollowerStep::Missed`]: members receive messages in the order of their
 //! offsets, without a gap and each once. A joiner receives exactly the messages between its
 //! greeting and its admission. At most one read is under way, however many joiners wait. Members
@@ -46,6 +49,11 @@ pub(in crate::broker) struct Follower<P> {
     ring: Ring<P>,
     ahead: Ahead<P>,
     joiners: Joiners,
+    /// Whether there is something new for the joiners that wait.
+    is_unserved: bool,
+    /// How often a joiner was served.
+    #[cfg(test)]
+    served: usize,
     /// The read that is under way.
     reading: Option<u64>,
     next_read: u64,
@@ -53,9 +61,14 @@ pub(in crate::broker) struct Follower<P> {
     answer: Option<(u64, ReadAnswer<P>)>,
     /// Whether messages or epochs are missing that have not been asked for.
     is_behind: bool,
+    /// The newest epoch and the top that the store had during the first read, whose answer may be
+    /// older.
+    wanted: Option<Position>,
     /// Whether the last read failed, so that nothing is read before another input.
     has_failed: bool,
     steps: VecDeque<FollowerStep<P>>,
+    /// Messages that are not needed any more.
+    removed: Vec<Item<P>>,
 }
 
 /// How far members have been served, if all steps are carried out.
@@ -72,12 +85,17 @@ impl<P: Clone> Follower<P> {
             ring: Ring::new(limits.ring_messages, limits.ring_bytes),
             ahead: Ahead::new(limits.ahead_messages, limits.ahead_bytes),
             joiners: Joiners::default(),
+            is_unserved: false,
+            #[cfg(test)]
+            served: 0,
             reading: None,
             next_read: 0,
             answer: None,
             is_behind: false,
+            wanted: None,
             has_failed: false,
             steps: VecDeque::new(),
+            removed: Vec::new(),
             limits,
         }
     }
@@ -116,6 +134,8 @@ impl<P: Clone> Follower<P> {
         if is_needed {
             self.is_behind |= !self.ahead.insert(item, self.next_read) || is_lost;
             self.settle();
+        } else {
+            self.removed.push(item);
         }
     }
 
@@ -125,22 +145,29 @@ impl<P: Clone> Follower<P> {
         self.settle();
     }
 
-    /// The topic was verified. `seen` is the position that was passed.
-    pub(in crate::broker) fn verified(&mut self, seen: Position, answer: TopicTop) {
-        let Some(Synced { epochs, position }) = &mut self.synced else { return };
-        self.has_failed = false;
+    /// The topic was verified. `seen` is the position that was passed, if there was one.
+    pub(in crate::broker) fn verified(&mut self, seen: Option<Position>, answer: TopicTop) {
         let TopicTop { epochs: found, top } = answer;
+        let Some(Synced { epochs, position }) = &mut self.synced else {
+            // The first read may have been answered before messages were stored whose events are
+            // lost.
+            self.wanted = self.reading.map(|_| found.at(top));
+            return;
+        };
+        self.has_failed = false;
         // The position may be ahead of the answer.
         let is_valid = found.newest().id == position.epoch || found.is_valid(*position, top);
-        if seen.epoch != position.epoch || !found.is_valid(seen, top) || !is_valid || top > position.offset {
+        let was_valid = seen.is_none_or(|seen| seen.epoch == position.epoch && found.is_valid(seen, top));
+        if !was_valid || !is_valid || top > position.offset {
             self.is_behind = true;
         } else if position.offset == top && found.newest().id != position.epoch {
-            if self.reading.is_some() {
+            if self.reading.is_some() || seen.is_none() {
                 // Its answer may be older than this one. Only a later read is certainly newer.
                 self.is_behind = true;
             } else {
                 *position = found.at(top);
                 *epochs = found;
+                self.is_unserved = true;
                 self.steps.push_back(FollowerStep::EpochChanged(*position));
             }
         }
@@ -150,17 +177,21 @@ impl<P: Clone> Follower<P> {
     /// A read was answered.
     pub(in crate::broker) fn answered(&mut self, read: u64, answer: Result<ReadAnswer<P>, Error>) {
         if self.reading != Some(read) {
+            self.removed.extend(answer.into_iter().flat_map(|answer| answer.items));
             return;
         }
         self.reading = None;
+        self.is_unserved = true;
         match answer {
             Ok(answer) => {
                 self.apply(&answer);
                 self.ahead.forget_before(read);
+                self.forget_answer();
                 self.answer = Some((read, answer));
             }
             Err(error) => {
                 self.has_failed = true;
+                self.wanted = None;
                 self.is_behind |= self.synced.is_some();
                 for joiner in self.joiners.take_all() {
                     self.steps.push_back(FollowerStep::Fail(joiner, error.clone()));
@@ -173,13 +204,17 @@ impl<P: Clone> Follower<P> {
     /// A channel wants to become a member.
     pub(in crate::broker) fn join(&mut self, joiner: JoinerId, start: JoinFrom) {
         self.has_failed = false;
-        self.joiners.add(joiner, start, self.next_read);
+        self.add_joiner(joiner, start);
         self.settle();
     }
 
     /// A joiner has left. Returns whether it was waiting.
     pub(in crate::broker) fn leave(&mut self, joiner: JoinerId) -> bool {
-        self.joiners.remove(joiner)
+        let was_waiting = self.joiners.remove(joiner);
+        if self.joiners.is_empty() {
+            self.forget_answer();
+        }
+        was_waiting
     }
 
     /// Time has passed: reads again after an error.
@@ -192,6 +227,12 @@ impl<P: Clone> Follower<P> {
     /// Joiners that need them are served by a read, which brings them back.
     pub(in crate::broker) fn forget_old_messages(&mut self) -> VecDeque<Item<P>> {
         self.ring.take_old()
+    }
+
+    /// Returns whether something is needed that is not read before [`retry`](Follower::retry),
+    /// because the last read has failed.
+    pub(in crate::broker) fn needs_retry(&self) -> bool {
+        self.has_failed && (self.is_behind || !self.ahead.is_empty() || !self.joiners.is_empty())
     }
 
     /// Nobody needs the topic: forgets everything, and returns it. Answers that are under way are
@@ -214,6 +255,14 @@ impl<P: Clone> Follower<P> {
     /// Takes back a step that cannot be carried out now. It is the next one again.
     pub(in crate::broker) fn put_back(&mut self, step: FollowerStep<P>) {
         self.steps.push_front(step);
+    }
+
+    /// Returns the messages that are not needed any more, to be dropped without a lock.
+    pub(in crate::broker) fn take_removed(&mut self) -> Vec<Item<P>> {
+        let mut removed = std::mem::take(&mut self.removed);
+        removed.append(&mut self.ring.removed);
+        removed.append(&mut self.ahead.removed);
+        removed
     }
 
     // ---- state ----------------------------------------------------------------------------------
@@ -243,6 +292,7 @@ impl<P: Clone> Follower<P> {
         if let Some(synced) = &mut self.synced {
             synced.position = item.position;
         }
+        self.is_unserved = true;
         self.ring.push(item.clone());
         self.steps.push_back(FollowerStep::Broadcast(item));
     }
@@ -251,6 +301,10 @@ impl<P: Clone> Follower<P> {
         let ReadAnswer { epochs, top, oldest, items } = answer;
         let Some(synced) = &mut self.synced else {
             self.synced = Some(Synced { epochs: epochs.clone(), position: epochs.at(*top) });
+            self.is_behind |= self
+                .wanted
+                .take()
+                .is_some_and(|wanted| wanted.epoch != epochs.newest().id || wanted.offset > *top);
             self.ring.clear();
             if items.last().is_some_and(|last| last.position.offset == *top) {
                 items.iter().for_each(|item| self.ring.push(item.clone()));
@@ -272,6 +326,10 @@ impl<P: Clone> Follower<P> {
                 epochs.newest().id,
                 epochs.newest().first - 1,
             )));
+            if before.offset == *top {
+                // The verification would find the same epoch again.
+                synced.position = epochs.at(*top);
+            }
         }
         self.deliver_ahead();
         if let Some(seen) = self.position()
@@ -307,8 +365,13 @@ impl<P: Clone> Follower<P> {
             synced.position = missed.next;
         }
         self.ring.truncate(missed.next.offset);
-        self.answer = None;
+        self.forget_answer();
         self.steps.push_back(FollowerStep::Missed(missed));
+    }
+
+    fn forget_answer(&mut self) {
+        let answer = self.answer.take();
+        self.removed.extend(answer.into_iter().flat_map(|(_, answer)| answer.items));
     }
 
     fn read_if_needed(&mut self) {

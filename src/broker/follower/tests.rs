@@ -4,8 +4,9 @@
 //! and loses messages and whole topics.
 
 use super::*;
+use crate::broker::store::Epoch;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::{cell::Cell, collections::BTreeMap, rc::Rc};
 
 const LIMITS: FollowerLimits = FollowerLimits {
     ring_messages: 4,
@@ -182,8 +183,8 @@ impl Store {
         self.epochs.is_valid(position, self.top) && self.oldest() <= position.offset.saturating_add(1)
     }
 
-    fn verify(&mut self, seen: Position) -> TopicTop {
-        self.see(Some(seen));
+    fn verify(&mut self, seen: Option<Position>) -> TopicTop {
+        self.see(seen);
         TopicTop::new(self.epochs.clone(), self.top)
     }
 }
@@ -205,8 +206,8 @@ struct Simulation {
     events: Vec<Item<u64>>,
     read: Option<(u64, ReadRange)>,
     executed: Option<(u64, ReadAnswer<u64>)>,
-    verify: Option<Position>,
-    verified: Option<(Position, TopicTop)>,
+    verify: Option<Option<Position>>,
+    verified: Option<(Option<Position>, TopicTop)>,
     is_stalled: bool,
     /// The position of the members, as far as steps were carried out.
     position: Option<Position>,
@@ -261,7 +262,7 @@ impl Simulation {
                     self.follower.answered(read, Err(Error::Cancelled));
                 }
             }
-            Op::AskVerify => self.verify = self.follower.position(),
+            Op::AskVerify => self.verify = Some(self.follower.position()),
             Op::ExecuteVerify => {
                 self.verified = self.verify.take().map(|seen| (seen, self.store.verify(seen)));
             }
@@ -459,6 +460,114 @@ fn one_read_serves_all_joiners() {
     simulation.run(Op::Join(Wanted::Guess(1, 1)));
     assert_eq!((simulation.reads, simulation.follower.joiners()), (1, 0), "the ring serves it");
     simulation.finish();
+}
+
+#[test]
+fn the_work_grows_with_the_number_of_joiners() {
+    let mut simulation = Simulation::new();
+    (0..30).for_each(|_| simulation.run(Op::Publish));
+    simulation.events.clear();
+    simulation.run(Op::Join(Wanted::Now));
+    simulation.run(Op::Execute);
+    simulation.run(Op::ReadAnswer);
+    let joiners = 2000;
+    // The read that the first one needs begins before the others come.
+    (0..joiners).for_each(|_| simulation.run(Op::Join(Wanted::Last(2))));
+    simulation.run(Op::Leave(5));
+    for _ in 0..2 {
+        simulation.run(Op::Execute);
+        simulation.run(Op::ReadAnswer);
+    }
+    let (served, waiting) = (simulation.follower.served, simulation.follower.joiners());
+    assert_eq!(waiting, 0);
+    assert!(served <= 4 * joiners, "{served} times for {joiners} joiners");
+}
+
+#[test]
+fn a_message_that_was_stored_during_the_first_read_is_read_afterwards() {
+    let mut simulation = Simulation::new();
+    simulation.run(Op::Join(Wanted::Now));
+    simulation.run(Op::Execute);
+    simulation.run(Op::Publish);
+    simulation.events.clear();
+    for op in [Op::AskVerify, Op::ExecuteVerify, Op::AnswerVerify] {
+        simulation.run(op);
+    }
+    for op in [Op::ReadAnswer, Op::Execute, Op::ReadAnswer] {
+        simulation.run(op);
+    }
+    assert_eq!(simulation.follower.position(), Some(Position::new(1, 1)));
+    assert_eq!(simulation.members[0].at, Some(Position::new(1, 1)));
+    assert_eq!(simulation.reads, 2);
+}
+
+#[test]
+fn an_epoch_without_messages_is_reported_once() {
+    let mut follower = Follower::<()>::new(LIMITS);
+    let epochs = |ids: &[(u64, u64)]| {
+        Epochs::new(ids.iter().map(|(id, first)| Epoch::new(*id, *first)).collect()).unwrap()
+    };
+    let answer = |epochs| Ok(ReadAnswer { epochs, top: 5, oldest: 6, items: Vec::new() });
+    follower.join(0, JoinFrom::Now);
+    follower.answered(0, answer(epochs(&[(1, 1)])));
+    while follower.next_step().is_some() {}
+    follower.epoch_began(Position::new(2, 5));
+    follower.answered(1, answer(epochs(&[(1, 1), (2, 6)])));
+    let position = Position::new(2, 5);
+    assert_eq!(follower.position(), Some(position));
+    follower.verified(Some(position), TopicTop::new(epochs(&[(1, 1), (2, 6)]), 5));
+    let steps = std::iter::from_fn(|| follower.next_step());
+    assert_eq!(steps.filter(|step| matches!(step, FollowerStep::EpochChanged(_))).count(), 1);
+}
+
+/// Counts how many have been dropped.
+#[derive(Debug)]
+struct Counted(Rc<Cell<usize>>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+#[test]
+fn no_message_is_dropped_by_an_input() {
+    let drops = Rc::new(Cell::new(0));
+    let mut follower = Follower::new(LIMITS);
+    let item = |epoch, offset| {
+        let payload = Rc::new(Counted(drops.clone()));
+        Item { position: Position::new(epoch, offset), payload, size: 7 }
+    };
+    let answer = |epoch, offsets: std::ops::RangeInclusive<u64>, top| {
+        let items = offsets.map(|offset| item(epoch, offset)).collect();
+        Ok(ReadAnswer { epochs: Epochs::first(epoch), top, oldest: 1, items })
+    };
+    type Input<'a> = Box<dyn FnOnce(&mut Follower<Rc<Counted>>) + 'a>;
+    let inputs: Vec<(Input, &str)> = vec![
+        (Box::new(|it| it.join(0, JoinFrom::Now)), "a read"),
+        (Box::new(|it| it.answered(0, answer(1, 1..=0, 0))), "the answer"),
+        (Box::new(|it| (1..=20).for_each(|n| it.message(item(1, n)))), "more than the ring holds"),
+        (Box::new(|it| it.message(item(1, 3))), "a message again"),
+        (Box::new(|it| it.message(item(1, 30))), "a gap, and a read"),
+        (Box::new(|it| (31..=35).for_each(|n| it.message(item(1, n)))), "more than may be ahead"),
+        (Box::new(|it| it.message(item(1, 31))), "a message ahead again"),
+        (Box::new(|it| it.join(1, JoinFrom::Last(20))), "a joiner"),
+        (Box::new(|it| it.answered(1, answer(1, 21..=29, 29))), "the answer"),
+        (Box::new(|it| it.answered(1, answer(1, 21..=29, 29))), "a late answer"),
+        (Box::new(|it| it.answered(2, answer(1, 10..=12, 32))), "the answer for the joiner"),
+        (Box::new(|it| assert!(it.leave(1))), "the joiner leaves"),
+        (Box::new(|it| it.message(item(2, 1))), "another epoch"),
+        (Box::new(|it| it.answered(3, answer(2, 1..=2, 2))), "the topic was lost"),
+    ];
+    for (input, name) in inputs {
+        let before = drops.get();
+        input(&mut follower);
+        let steps: Vec<_> = std::iter::from_fn(|| follower.next_step()).collect();
+        let removed = follower.take_removed();
+        assert_eq!(drops.get(), before, "{name}");
+        drop((steps, removed));
+    }
+    assert!(drops.get() > 30, "{}", drops.get());
 }
 
 #[test]

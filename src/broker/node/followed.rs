@@ -15,8 +15,8 @@ pub(in crate::broker) trait FollowedTopic: Send + Sync {
     /// Returns the position up to which members have been served.
     fn seen(&self) -> Option<Position>;
 
-    /// The topic was verified with a position of [`seen`](FollowedTopic::seen).
-    fn verified(self: Arc<Self>, seen: Position, top: TopicTop);
+    /// The topic was verified with the result of [`seen`](FollowedTopic::seen).
+    fn verified(self: Arc<Self>, seen: Option<Position>, top: TopicTop);
 
     /// Events may be missing until [`resumed`](FollowedTopic::resumed).
     fn interrupted(&self, error: &BrokerError);

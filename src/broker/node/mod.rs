@@ -1,8 +1,9 @@
 //! `TopicNode`: the topics of one node, their partitions, and the lease of the node.
 //!
 //! It runs on the threads of the broker and of the program. Its periodic tasks run on one event
-//! loop. Invariants: no lock is held while the broker or a topic is called. A partition
-//! is followed while it has topics with members.
+//! loop. Invariants: no lock is held while the broker or a topic is called, except that a
+//! partition's lock is held while a topic is asked whether it rests. A partition is followed while
+//! it has topics with members.
 
 mod followed;
 mod lease_event;
@@ -14,6 +15,8 @@ mod router;
 #[cfg(test)]
 mod tests;
 mod upkeep;
+#[cfg(test)]
+mod watch_tests;
 
 pub(in crate::broker) use followed::FollowedTopic;
 pub use lease_event::LeaseEvent;
@@ -180,7 +183,12 @@ impl TopicNode {
         let Some(part) = self.part(partition) else { return };
         let Some((question, ask)) = part.next_ask() else { return };
         let topics = if ask == Ask::Topics { part.topics() } else { Vec::new() };
-        let seen = topics.into_iter().filter_map(|topic| topic.seen().map(|seen| (topic, seen)));
+        // A topic without a position reads its first one at the moment. The answer of that read may
+        // be older than the one to this question.
+        let seen = topics.into_iter().map(|topic| {
+            let seen = topic.seen();
+            (topic, seen)
+        });
         let mut seen: Vec<_> = seen.collect();
         seen.reverse();
         self.metrics.verifications.add_shared(1);
@@ -191,8 +199,7 @@ impl TopicNode {
     fn ask(self: &Arc<Self>, mut question: Question) {
         let others = question.rest.len().saturating_sub(TopicSeen::LIMIT);
         question.asked = question.rest.split_off(others);
-        let topics =
-            question.asked.iter().map(|(topic, seen)| TopicSeen::new(topic.name().clone(), Some(*seen)));
+        let topics = question.asked.iter().map(|(topic, seen)| TopicSeen::new(topic.name().clone(), *seen));
         let node = Arc::downgrade(self);
         self.broker.tops(question.partition, topics.collect()).on_complete(move |tops| {
             if let Some(node) = node.upgrade() {
@@ -204,7 +211,7 @@ impl TopicNode {
     fn verified(self: &Arc<Self>, mut question: Question, tops: Result<PartitionTops>) {
         let Some(part) = self.part(question.partition) else { return };
         match tops {
-            Ok(tops) => {
+            Ok(tops) if tops.topics.len() == question.asked.len() => {
                 for ((topic, seen), top) in question.asked.drain(..).zip(tops.topics) {
                     topic.verified(seen, top);
                 }
@@ -214,7 +221,8 @@ impl TopicNode {
                 }
                 part.answered(question.question, first);
             }
-            Err(error) => {
+            answer => {
+                let error = answer.map_or_else(|error| error, |_| "an answer for other topics".into());
                 log::debug!("partition {} was not verified: {error:#}", question.partition);
                 self.metrics.verify_failures.add_shared(1);
                 part.failed(question.question);
@@ -267,8 +275,8 @@ struct Question {
     partition: Partition,
     question: u64,
     /// Topics that were not asked for yet.
-    rest: Vec<(Arc<dyn FollowedTopic>, Position)>,
-    asked: Vec<(Arc<dyn FollowedTopic>, Position)>,
+    rest: Vec<(Arc<dyn FollowedTopic>, Option<Position>)>,
+    asked: Vec<(Arc<dyn FollowedTopic>, Option<Position>)>,
     /// The sequence of the first answer.
     first: Option<Sequence>,
 }

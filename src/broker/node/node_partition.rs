@@ -32,6 +32,7 @@ impl NodePartition {
     pub(super) fn add(&self, topic: Arc<dyn FollowedTopic>) -> bool {
         self.0.change(|state| {
             let is_first = state.topics.is_empty();
+            state.watch.topic_added();
             let replaced = state.topics.insert(topic.name().clone(), topic);
             (is_first, replaced)
         })

@@ -2,7 +2,9 @@
 //!
 //! Invariants: one question is under way at a time. While events follow each other in sequence, and
 //! within an interval at least one does, nothing is asked. After a gap, and after each
-//! interruption, all topics are asked for, with an answer that is newer than the gap.
+//! interruption, all topics are asked for, with an answer that has everything before the event that
+//! revealed the gap. An event that arrives before the first answer reveals a gap, unless the answer
+//! reaches up to it.
 
 use crate::broker::store::Sequence;
 
@@ -25,6 +27,8 @@ pub(super) struct PartitionWatch {
     /// Whether there was an event since the last tick.
     has_heard: bool,
     need: Option<Ask>,
+    /// The question that was not answered. It is asked again after the next tick.
+    failed: Option<Ask>,
     /// The event that revealed a gap.
     gap: Option<Sequence>,
     asking: Option<Asking>,
@@ -37,6 +41,8 @@ struct Asking {
     ask: Ask,
     /// The sequence when the question was asked.
     sequence: Option<Sequence>,
+    /// Whether the question asks for all topics of the partition.
+    is_complete: bool,
 }
 
 impl PartitionWatch {
@@ -45,6 +51,7 @@ impl PartitionWatch {
         self.is_live = true;
         self.sequence = None;
         self.asking = None;
+        self.failed = None;
         self.need = Some(Ask::Topics);
     }
 
@@ -52,10 +59,24 @@ impl PartitionWatch {
         *self = PartitionWatch { next_question: self.next_question, ..PartitionWatch::default() };
     }
 
+    /// A topic was added. The question that is under way does not ask for it.
+    pub(super) fn topic_added(&mut self) {
+        if let Some(asking) = &mut self.asking {
+            asking.is_complete = false;
+        }
+    }
+
     /// An event was delivered. Returns whether it reveals a gap.
     pub(super) fn event(&mut self, sequence: Sequence) -> bool {
         self.has_heard = true;
-        let Some(known) = self.sequence.replace(sequence) else { return false };
+        let Some(known) = self.sequence.replace(sequence) else {
+            if self.asking.is_some() {
+                // The events before this one may be missing, if the answer is older than them.
+                self.need = Some(Ask::Topics);
+                self.gap = Some(sequence);
+            }
+            return false;
+        };
         let is_same = known.generation == sequence.generation;
         if is_same && sequence.number <= known.number {
             self.sequence = Some(known);
@@ -74,6 +95,7 @@ impl PartitionWatch {
         if !std::mem::take(&mut self.has_heard) && self.is_live {
             self.need = self.need.max(Some(Ask::Sequence));
         }
+        self.need = self.need.max(self.failed.take());
     }
 
     /// Returns the next question, with its number.
@@ -85,13 +107,13 @@ impl PartitionWatch {
         let question = self.next_question;
         self.next_question += 1;
         self.gap = None;
-        self.asking = Some(Asking { question, ask, sequence: self.sequence });
+        self.asking = Some(Asking { question, ask, sequence: self.sequence, is_complete: true });
         Some((question, ask))
     }
 
     /// A question was answered with the sequence of the partition.
     pub(super) fn answered(&mut self, question: u64, found: Sequence) {
-        let Some(Asking { ask, sequence: asked, .. }) =
+        let Some(Asking { ask, sequence: asked, is_complete, .. }) =
             self.asking.take_if(|asking| asking.question == question)
         else {
             return;
@@ -100,22 +122,29 @@ impl PartitionWatch {
         if ask == Ask::Sequence {
             // An event that is on its way may be the reason. Then the topics have nothing new.
             self.need = if is_known { self.need } else { Some(Ask::Topics) };
-        } else if !is_known {
+            return;
+        }
+        self.failed = None;
+        if self.gap.is_some_and(|gap| has_all_before(found, gap)) {
+            (self.need, self.gap) = (None, None);
+        }
+        if !is_known {
             if self.sequence == asked || self.sequence.is_some_and(|known| is_covered(known, found)) {
                 self.sequence = Some(found);
             } else {
                 self.need = Some(Ask::Topics);
             }
-            if self.gap.is_some_and(|gap| is_covered(gap, found)) {
-                (self.need, self.gap) = (None, None);
-            }
+        }
+        if !is_complete {
+            self.need = Some(Ask::Topics);
         }
     }
 
-    /// A question was not answered. It is asked again after the next tick.
+    /// A question was not answered. It is asked again after the next tick, also if events have
+    /// arrived until then: they say nothing about the topics that were to be verified.
     pub(super) fn failed(&mut self, question: u64) {
-        if self.asking.take_if(|asking| asking.question == question).is_some() {
-            (self.has_heard, self.sequence) = (false, None);
+        if let Some(asking) = self.asking.take_if(|asking| asking.question == question) {
+            self.failed = self.failed.max(Some(asking.ask));
         }
     }
 }
@@ -123,6 +152,11 @@ impl PartitionWatch {
 /// Returns whether an answer with the sequence `found` has everything up to `sequence`.
 fn is_covered(sequence: Sequence, found: Sequence) -> bool {
     sequence.generation == found.generation && sequence.number <= found.number
+}
+
+/// Returns whether an answer with the sequence `found` has everything before an event.
+fn has_all_before(found: Sequence, event: Sequence) -> bool {
+    event.generation == found.generation && event.number <= found.number.saturating_add(1)
 }
 
 #[cfg(test)]
@@ -168,9 +202,38 @@ mod tests {
         watch.event(Sequence::new(1, 12));
         watch.next_ask();
         watch.event(Sequence::new(1, 14));
-        watch.answered(1, Sequence::new(1, 15));
+        // The event 14 was delivered.
+        watch.answered(1, Sequence::new(1, 13));
         assert_eq!(watch.next_ask(), None);
         assert!(!watch.event(Sequence::new(1, 15)) && !watch.event(Sequence::new(1, 16)));
+    }
+
+    #[test]
+    fn an_event_before_the_first_answer_may_reveal_a_loss() {
+        for (first, is_lost) in [(9, false), (11, false), (12, true)] {
+            let mut watch = PartitionWatch::default();
+            watch.following();
+            watch.next_ask();
+            assert!(!watch.event(Sequence::new(1, first)));
+            watch.event(Sequence::new(1, first + 1));
+            watch.answered(0, Sequence::new(1, 10));
+            let expected = is_lost.then_some((1, Ask::Topics));
+            assert_eq!(watch.next_ask(), expected, "the first event has the number {first}");
+        }
+    }
+
+    #[test]
+    fn a_topic_that_was_added_after_the_question_needs_another_one() {
+        let mut watch = live();
+        watch.topic_added();
+        assert_eq!(watch.next_ask(), None);
+        watch.event(Sequence::new(1, 12));
+        watch.next_ask();
+        watch.topic_added();
+        watch.answered(1, Sequence::new(1, 12));
+        assert_eq!(watch.next_ask(), Some((2, Ask::Topics)));
+        watch.answered(2, Sequence::new(1, 12));
+        assert_eq!(watch.next_ask(), None);
     }
 
     #[test]
@@ -187,16 +250,30 @@ mod tests {
     }
 
     #[test]
-    fn an_unanswered_question_is_asked_again() {
+    fn an_unanswered_question_is_asked_again_also_after_events() {
         let mut watch = live();
         watch.event(Sequence::new(1, 12));
         watch.next_ask();
         watch.failed(1);
-        assert_eq!(watch.next_ask(), None);
+        assert!(!watch.event(Sequence::new(1, 13)));
+        assert_eq!(watch.next_ask(), None, "not before the next tick");
         watch.tick();
-        assert_eq!(watch.next_ask(), Some((2, Ask::Sequence)));
-        watch.answered(2, Sequence::new(1, 12));
-        assert_eq!(watch.next_ask(), Some((3, Ask::Topics)));
+        assert_eq!(watch.next_ask(), Some((2, Ask::Topics)));
+        watch.answered(2, Sequence::new(1, 13));
+        assert!(!watch.event(Sequence::new(1, 14)));
+        watch.tick();
+        assert_eq!(watch.next_ask(), None);
+    }
+
+    #[test]
+    fn an_unanswered_question_after_an_interruption_is_asked_again() {
+        let mut watch = PartitionWatch::default();
+        watch.following();
+        watch.next_ask();
+        watch.failed(0);
+        watch.event(Sequence::new(1, 12));
+        watch.tick();
+        assert_eq!(watch.next_ask(), Some((1, Ask::Topics)));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::TopicNode;
 use crate::broker::store::{BrokerEvent, BrokerSink, StoredEvent};
+use crate::error::caught;
 use std::sync::Weak;
 
 pub(super) struct Router(Weak<TopicNode>);
@@ -14,6 +15,15 @@ impl Router {
 
 impl BrokerSink for Router {
     fn handle(&self, event: BrokerEvent) {
+        // Code of the program runs in it. A panic must not reach the broker.
+        if let Some(message) = caught(|| self.pass(event)) {
+            log::error!("an event of the broker was not passed on: {message}");
+        }
+    }
+}
+
+impl Router {
+    fn pass(&self, event: BrokerEvent) {
         let Some(node) = self.0.upgrade() else { return };
         match event {
             BrokerEvent::Stored(StoredEvent { partition, sequence, topic, change }) => {

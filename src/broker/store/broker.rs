@@ -176,6 +176,8 @@ impl<B: Broker + ?Sized> Broker for Arc<B> {
 /// The receiver of a broker's events: the node.
 pub trait BrokerSink: Send + Sync {
     /// Handles an event. Does not block.
+    ///
+    /// The node may end in this call. Then it closes and drops the broker in it.
     fn handle(&self, event: BrokerEvent);
 }
 

@@ -21,7 +21,7 @@ use std::{fmt, sync::Arc, time::Duration};
 /// | `history` | 1000 messages, 1 MiB, 24 h | see [`HistoryLimits`] | the oldest messages are removed |
 /// | `id_window` | 10 min | 1 s to 24 h | a repeated message is stored again |
 /// | `when_unreachable` | [`Refuse`](WhenUnreachable::Refuse) | | |
-/// | `max_members` | 1,048,576 members on this node | 1 or more | [`Error::Full`] |
+/// | `max_members` | 1,048,576 members on this node, with those that wait | 1 or more | [`Error::Full`] |
 /// | `max_joiners` | 65,536 new members that wait for messages | 1 or more | [`Error::Full`] |
 /// | `max_recent` | 128 messages in memory | 0 to 65,536 | older ones are read from the broker |
 /// | `max_recent_bytes` | 64 KiB, as they were stored | 0 to 64 MiB | the same |
@@ -62,7 +62,7 @@ impl<M: Clone + Send + Sync + 'static> TopicBuilder<M> {
         self
     }
 
-    /// Sets the largest number of members on this node.
+    /// Sets the largest number of members on this node. New members that wait for messages count.
     pub fn max_members(mut self, members: usize) -> Self {
         self.settings.max_members = members;
         self
@@ -88,8 +88,9 @@ impl<M: Clone + Send + Sync + 'static> TopicBuilder<M> {
         self
     }
 
-    /// Calls `callback` for each event of the topic on this node. It runs on any thread, between
-    /// the messages that come before and after the event, and must not block.
+    /// Calls `callback` for each event of the topic on this node. It runs on any thread, and must
+    /// not block. Events about messages and epochs come between the messages before and after them.
+    /// [`Interrupted`](TopicEvent::Interrupted) and [`Resumed`](TopicEvent::Resumed) come at once.
     pub fn on_event(mut self, callback: impl Fn(TopicEvent) + Send + Sync + 'static) -> Self {
         self.on_event = Some(Box::new(callback));
         self

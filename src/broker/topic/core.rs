@@ -41,21 +41,33 @@ pub(super) struct TopicCore<M> {
 }
 
 pub(super) struct TopicState<M> {
-    /// Messages that were not understood are `None`, and keep their position.
-    pub(super) follower: Follower<Option<M>>,
+    pub(super) follower: Follower<Payload<M>>,
     pub(super) joining: BTreeMap<JoinerId, Joining<M>>,
+    /// The joiners that have not left.
+    by_channel: BTreeMap<ChannelId, JoinerId>,
     next_joiner: JoinerId,
     /// Whether a thread carries out steps.
     pub(super) is_pumping: bool,
     /// Whether steps wait until the group accepts broadcasts again.
     pub(super) is_delayed: bool,
+    /// Reads that have failed since the last one that was answered.
+    pub(super) failed_reads: u32,
+    /// Whether a timer reads again.
+    pub(super) is_retry_scheduled: bool,
     /// Whether the node follows the topic.
     is_active: bool,
+    /// The number of threads that are about to add the topic to the node. Nothing is read before
+    /// that, because the topic does not receive events yet.
+    pub(super) activating: usize,
     /// Intervals without members.
     resting: u32,
     /// The position of the last message that this node has published.
     published: Option<Position>,
 }
+
+/// A message that was not understood is `None`, and keeps its position. The follower clones the
+/// `Arc` under the lock, and the message is cloned without it.
+pub(super) type Payload<M> = Option<Arc<M>>;
 
 /// A channel that is about to become a member.
 pub(super) struct Joining<M> {
@@ -65,6 +77,18 @@ pub(super) struct Joining<M> {
     pub(super) joined: Option<Joined>,
     /// Whether it has left before it became a member.
     pub(super) has_left: bool,
+}
+
+impl<M> TopicState<M> {
+    /// Removes a channel that has become a member, or does not become one.
+    pub(super) fn remove_joining(&mut self, joiner: JoinerId) -> Option<Joining<M>> {
+        let joining = self.joining.remove(&joiner)?;
+        let id = joining.channel.id();
+        if self.by_channel.get(&id) == Some(&joiner) {
+            self.by_channel.remove(&id);
+        }
+        Some(joining)
+    }
 }
 
 impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
@@ -78,10 +102,14 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         let state = TopicState {
             follower: Follower::new(settings.follower()),
             joining: BTreeMap::new(),
+            by_channel: BTreeMap::new(),
             next_joiner: 0,
             is_pumping: false,
             is_delayed: false,
+            failed_reads: 0,
+            is_retry_scheduled: false,
             is_active: false,
+            activating: 0,
             resting: 0,
             published: None,
         };
@@ -90,12 +118,24 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         Arc::new(TopicCore { node, name, settings, group, state, format, on_event, watched })
     }
 
+    /// Changes the state. Messages that the follower does not need any more are dropped after the
+    /// unlock, because their destructors may call the topic.
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut TopicState<M>) -> R) -> R {
+        self.state.change(|state| {
+            let result = change(state);
+            (result, state.follower.take_removed())
+        })
+    }
+
     // ---- members --------------------------------------------------------------------------------
 
     pub(super) fn subscribe(self: &Arc<Self>, subscription: Subscription<M>) -> Completion<Joined> {
         let (completer, completion) = completion(None);
         match self.begin_join(subscription, completer) {
-            Ok(true) => self.node.activate(self.clone()),
+            Ok(true) => {
+                self.node.activate(self.clone());
+                self.state.change(|state| (state.activating -= 1, ()));
+            }
             Ok(false) => {}
             Err((completer, error)) => completer.complete(Err(error)),
         }
@@ -110,25 +150,25 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         completer: Completer<Joined>,
     ) -> Result<bool, (Completer<Joined>, Error)> {
         let id = subscription.channel.id();
-        let members = self.group.len();
         if self.node.is_closed() {
             return Err((completer, BrokerError::Closed.into()));
         }
-        if members >= self.settings.max_members {
-            let limit = self.settings.max_members;
-            return Err((completer, Error::Full { resource: Resource::TopicMembers, limit }));
-        }
-        let is_member = self.group.contains(id);
+        let TopicSettings { max_members, max_joiners, .. } = self.settings;
         self.state.change(|state| {
-            if is_member || state.joining.values().any(|joining| joining.channel.id() == id) {
-                let error =
-                    Error::setting("channel", format_args!("{id:?}"), "a channel that is not a member");
-                return (Err((completer, error)), Some(subscription));
-            }
-            if state.joining.len() >= self.settings.max_joiners {
-                let limit = self.settings.max_joiners;
-                let error = Error::Full { resource: Resource::TopicJoiners, limit };
-                return (Err((completer, error)), Some(subscription));
+            // The group is asked under the lock: a joiner that is not in `joining` any more is in
+            // the group.
+            let joiners = state.by_channel.len();
+            let refused = if state.by_channel.contains_key(&id) || self.group.contains(id) {
+                Some(Error::setting("channel", format_args!("{id:?}"), "a channel that is not a member"))
+            } else if self.group.len().saturating_add(joiners) >= max_members {
+                Some(Error::Full { resource: Resource::TopicMembers, limit: max_members })
+            } else if state.joining.len() >= max_joiners {
+                Some(Error::Full { resource: Resource::TopicJoiners, limit: max_joiners })
+            } else {
+                None
+            };
+            if let Some(error) = refused {
+                return (Err((completer, error)), (Some(subscription), Vec::new()));
             }
             let joiner = state.next_joiner;
             state.next_joiner += 1;
@@ -137,21 +177,25 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
             let joining =
                 Joining { channel, greeting, completer: Some(completer), joined: None, has_left: false };
             state.joining.insert(joiner, joining);
+            state.by_channel.insert(id, joiner);
             state.follower.join(joiner, start);
-            (Ok(!std::mem::replace(&mut state.is_active, true)), None)
+            let is_new = !std::mem::replace(&mut state.is_active, true);
+            state.activating += usize::from(is_new);
+            (Ok(is_new), (None, state.follower.take_removed()))
         })
     }
 
     /// Returns whether the channel was a member, or was about to become one.
     pub(super) fn leave(&self, id: ChannelId) -> bool {
         let completer = self.state.change(|state| {
-            let joiner = state.joining.iter_mut().find(|(_, joining)| joining.channel.id() == id);
-            let Some((joiner, joining)) = joiner else { return (None, None) };
-            let (joiner, completer) = (*joiner, joining.completer.take());
+            let Some(joiner) = state.by_channel.remove(&id) else { return (None, None) };
+            let Some(joining) = state.joining.get_mut(&joiner) else { return (None, None) };
+            let completer = joining.completer.take();
             joining.has_left = true;
             // A pump that admits it at this moment looks at `has_left` afterwards.
-            let removed = if state.follower.leave(joiner) { state.joining.remove(&joiner) } else { None };
-            (Some(completer), removed)
+            let is_waiting = state.follower.leave(joiner);
+            let joining = if is_waiting { state.joining.remove(&joiner) } else { None };
+            (Some(completer), Some((joining, state.follower.take_removed())))
         });
         let was_joining = completer.is_some();
         if let Some(Some(completer)) = completer {
@@ -236,12 +280,12 @@ impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
         match change {
             TopicChange::Message(message) => {
                 let size = message.payload.len();
-                let payload = self.decode(message.payload, Some(message.position));
+                let payload = self.decode(message.payload, Some(message.position)).map(Arc::new);
                 let item = Item { position: message.position, payload, size };
-                self.state.change(|state| (state.follower.message(item), ()));
+                self.change(|state| state.follower.message(item));
             }
             TopicChange::EpochBegan(position) => {
-                self.state.change(|state| (state.follower.epoch_began(position), ()));
+                self.change(|state| state.follower.epoch_began(position));
             }
             TopicChange::Entries(..) => return,
         }
@@ -258,8 +302,8 @@ impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
         self.state.read(|state| state.follower.position())
     }
 
-    fn verified(self: Arc<Self>, seen: Position, top: TopicTop) {
-        self.state.change(|state| (state.follower.verified(seen, top), ()));
+    fn verified(self: Arc<Self>, seen: Option<Position>, top: TopicTop) {
+        self.change(|state| state.follower.verified(seen, top));
         self.pump();
     }
 
@@ -273,7 +317,7 @@ impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
     }
 
     fn retry(self: Arc<Self>) {
-        self.state.change(|state| (state.follower.retry(), ()));
+        self.change(|state| state.follower.retry());
         self.pump();
     }
 
@@ -282,9 +326,12 @@ impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
     }
 
     fn rest(&self) -> Option<Box<dyn Any + Send>> {
-        let is_needed = !self.group.is_empty() || Arc::strong_count(&self.watched) > 1;
         self.state.change(|state| {
-            if is_needed || !state.joining.is_empty() || state.is_pumping || state.is_delayed {
+            let is_busy = state.is_pumping || state.is_delayed || state.activating > 0;
+            // The group is asked under the lock: a joiner that is not in `joining` any more is in
+            // the group.
+            let is_needed = !self.group.is_empty() || Arc::strong_count(&self.watched) > 1;
+            if is_busy || is_needed || !state.joining.is_empty() {
                 state.resting = 0;
                 return (None, ());
             }
@@ -299,11 +346,10 @@ impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
     }
 
     fn close(self: Arc<Self>) {
-        let joining = self.state.change(|state| {
+        let joining = self.change(|state| {
             let waiting: Vec<JoinerId> =
                 state.joining.keys().copied().filter(|joiner| state.follower.leave(*joiner)).collect();
-            let joining: Vec<_> = waiting.iter().filter_map(|joiner| state.joining.remove(joiner)).collect();
-            (joining, ())
+            waiting.iter().filter_map(|joiner| state.remove_joining(*joiner)).collect::<Vec<_>>()
         });
         for joining in joining {
             if let Some(completer) = joining.completer {

@@ -4,11 +4,12 @@
 //! accept stops the pump for a moment, so that members miss nothing.
 
 use super::{
-    core::{TopicCore, TopicState, greet, guarded},
+    core::{Payload, TopicCore, TopicState, greet, guarded},
     event::TopicEvent,
 };
 use crate::broker::{
     follower::{FollowerStep, Item, Joined, JoinerId, Missed, MissedCause, ReadAnswer},
+    node::FollowedTopic as _,
     store::{History, Position, ReadRange, StoredMessage},
 };
 use crate::{
@@ -22,17 +23,35 @@ use std::{sync::Arc, time::Duration};
 /// How long the pump waits for the group.
 const DELAY: Duration = Duration::from_millis(10);
 
+/// How long the first read that fails delays the next one. Doubled by each further failure.
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+
+/// The longest time between two reads that fail.
+const LONGEST_RETRY: Duration = Duration::from_secs(5);
+
 impl<M> TopicState<M>
 where
     M: Clone,
 {
-    fn next_step(&mut self, is_first: bool) -> Option<FollowerStep<Option<M>>> {
+    fn next_step(&mut self, is_first: bool) -> Option<FollowerStep<Payload<M>>> {
         if is_first && self.is_pumping {
             return None;
         }
-        let step = if self.is_delayed { None } else { self.follower.next_step() };
+        let waits = self.is_delayed || self.activating > 0;
+        let step = if waits { None } else { self.follower.next_step() };
         self.is_pumping = step.is_some();
         step
+    }
+
+    /// Returns how long to wait before reading again, if that is needed and no timer runs.
+    fn next_retry(&mut self, has_failed: bool) -> Option<Duration> {
+        self.failed_reads = if has_failed { self.failed_reads.saturating_add(1) } else { 0 };
+        if self.is_retry_scheduled || !self.follower.needs_retry() {
+            return None;
+        }
+        self.is_retry_scheduled = true;
+        let doublings = self.failed_reads.saturating_sub(1).min(6);
+        Some((FIRST_RETRY * (1 << doublings)).min(LONGEST_RETRY))
     }
 }
 
@@ -40,16 +59,19 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
     /// Carries out all steps, unless another thread does so.
     pub(super) fn pump(self: &Arc<Self>) {
         let mut is_first = true;
-        while let Some(step) = self.state.change(|state| (state.next_step(is_first), ())) {
+        while let Some(step) = self.change(|state| state.next_step(is_first)) {
             is_first = false;
-            if let Some(step) = self.carry_out(step) {
-                self.delay(step);
+            match guarded(|| self.carry_out(step)) {
+                Ok(Some(step)) => self.delay(step),
+                Ok(None) => {}
+                // A message that cannot be cloned or encoded is like one that is not understood.
+                Err(_) => self.node.metrics.undecodable.add_shared(1),
             }
         }
     }
 
     /// Returns a step that cannot be carried out at the moment.
-    fn carry_out(self: &Arc<Self>, step: FollowerStep<Option<M>>) -> Option<FollowerStep<Option<M>>> {
+    fn carry_out(self: &Arc<Self>, step: FollowerStep<Payload<M>>) -> Option<FollowerStep<Payload<M>>> {
         match step {
             FollowerStep::Broadcast(Item { position, payload, size }) => {
                 let refused = self.deliver_stored(payload?, position)?;
@@ -67,7 +89,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
             FollowerStep::Greet(joiner, joined) => self.greet(joiner, joined),
             FollowerStep::Write(joiner, item) => {
                 if let Some(message) = item.payload {
-                    self.write(joiner, message);
+                    self.write(joiner, Arc::unwrap_or_clone(message));
                 }
             }
             FollowerStep::WriteMissed(joiner, missed) => {
@@ -82,7 +104,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         None
     }
 
-    fn delay(self: &Arc<Self>, step: FollowerStep<Option<M>>) {
+    fn delay(self: &Arc<Self>, step: FollowerStep<Payload<M>>) {
         self.node.metrics.delayed.add_shared(1);
         self.state.change(|state| {
             state.follower.put_back(step);
@@ -105,17 +127,18 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
     // ---- members --------------------------------------------------------------------------------
 
     /// Writes a stored message to all members. Returns it if it has to wait.
-    fn deliver_stored(&self, message: M, position: Position) -> Option<M> {
+    fn deliver_stored(&self, message: Arc<M>, position: Position) -> Option<Arc<M>> {
+        let message = Arc::unwrap_or_clone(message);
         let sent = guarded(|| self.format.deliver(message, position, &self.group)).ok()?;
         self.sent(sent, |broadcast| drop(guarded(|| self.format.delivered(broadcast))))
     }
 
     /// Writes a message to all members. Returns it if it has to wait.
-    fn deliver(&self, message: M) -> Option<M> {
+    fn deliver(&self, message: M) -> Option<Arc<M>> {
         self.sent(self.group.broadcast(message), drop)
     }
 
-    fn sent(&self, sent: Result<Broadcast, SendError<M>>, then: impl FnOnce(Broadcast)) -> Option<M> {
+    fn sent(&self, sent: Result<Broadcast, SendError<M>>, then: impl FnOnce(Broadcast)) -> Option<Arc<M>> {
         match sent {
             Ok(broadcast) => {
                 self.node.metrics.delivered.add_shared(u64::from(broadcast.members() > 0));
@@ -125,7 +148,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
             }
             // The loops are shutting down, and with them the members.
             Err(refused) if matches!(refused.error(), Error::ShutDown) => None,
-            Err(refused) => Some(refused.into_inner()),
+            Err(refused) => Some(Arc::new(refused.into_inner())),
         }
     }
 
@@ -165,7 +188,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
 
     fn greet(&self, joiner: JoinerId, joined: Joined) {
         let greeting = self.state.change(|state| {
-            let joining = state.joining.get_mut(&joiner);
+            let joining = state.joining.get_mut(&joiner).filter(|joining| !joining.has_left);
             let greeting = joining.and_then(|joining| {
                 joining.joined = Some(joined);
                 joining.greeting.take()
@@ -178,27 +201,31 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         }
     }
 
+    /// Returns the channel of a joiner that has not left.
     fn channel(&self, joiner: JoinerId) -> Option<Channel<M>> {
-        self.state.read(|state| state.joining.get(&joiner).map(|joining| joining.channel.clone()))
+        self.state.read(|state| {
+            let joining = state.joining.get(&joiner).filter(|joining| !joining.has_left);
+            joining.map(|joining| joining.channel.clone())
+        })
     }
 
     fn write(&self, joiner: JoinerId, message: M) {
         if let Some(channel) = self.channel(joiner)
             && let Err(refused) = channel.write(message)
         {
-            self.state.change(|state| (state.follower.leave(joiner), ()));
+            self.change(|state| state.follower.leave(joiner));
             self.fail(joiner, SendError::into_parts(refused).1);
         }
     }
 
     fn admit(&self, joiner: JoinerId) {
-        let Some(channel) = self.channel(joiner) else { return };
-        let id: ChannelId = channel.id();
-        let has_joined = self.group.join(channel);
-        let joining = self.state.change(|state| (state.joining.remove(&joiner), ()));
+        let channel = self.channel(joiner);
+        let id: Option<ChannelId> = channel.as_ref().map(Channel::id);
+        let has_joined = channel.is_some_and(|channel| self.group.join(channel));
+        let joining = self.state.change(|state| (state.remove_joining(joiner), ()));
         let Some(joining) = joining else { return };
         if joining.has_left {
-            self.group.leave(id);
+            id.map(|id| self.group.leave(id));
         }
         let Some(completer) = joining.completer else { return };
         completer.complete(match joining.joined {
@@ -211,7 +238,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
     }
 
     fn fail(&self, joiner: JoinerId, error: Error) {
-        let joining = self.state.change(|state| (state.joining.remove(&joiner), ()));
+        let joining = self.state.change(|state| (state.remove_joining(joiner), ()));
         if let Some(completer) = joining.and_then(|joining| joining.completer) {
             completer.complete(Err(error));
         }
@@ -222,11 +249,14 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
     fn read(self: &Arc<Self>, read: u64, range: ReadRange) {
         self.node.metrics.reads.add_shared(1);
         let topic = Arc::downgrade(self);
-        self.node.broker.read(&self.name, range).on_complete(move |history| {
-            if let Some(topic) = topic.upgrade() {
-                topic.answered(read, history);
-            }
-        });
+        match guarded(|| self.node.broker.read(&self.name, range)) {
+            Ok(history) => history.on_complete(move |history| {
+                if let Some(topic) = topic.upgrade() {
+                    topic.answered(read, history);
+                }
+            }),
+            Err(error) => self.answered(read, Err(error)),
+        }
     }
 
     fn answered(self: &Arc<Self>, read: u64, history: Result<History>) {
@@ -234,11 +264,32 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         let answer = history.map(|History { epochs, top, oldest, messages }| {
             let item = |message: StoredMessage| {
                 let (position, size) = (message.position, message.payload.len());
-                Item { position, payload: self.decode(message.payload, Some(position)), size }
+                Item { position, payload: self.decode(message.payload, Some(position)).map(Arc::new), size }
             };
             ReadAnswer { epochs, top, oldest, items: messages.into_iter().map(item).collect() }
         });
-        self.state.change(|state| (state.follower.answered(read, answer), ()));
+        let has_failed = answer.is_err();
+        let retry = self.change(|state| {
+            state.follower.answered(read, answer);
+            state.next_retry(has_failed)
+        });
+        if let Some(after) = retry {
+            self.schedule_retry(after);
+        }
         self.pump();
+    }
+
+    /// Reads again after some time. An event, a new member or the verification may be earlier.
+    fn schedule_retry(self: &Arc<Self>, after: Duration) {
+        let topic = Arc::downgrade(self);
+        let again = move || {
+            if let Some(topic) = topic.upgrade() {
+                topic.state.change(|state| (state.is_retry_scheduled = false, ()));
+                topic.retry();
+            }
+        };
+        if self.node.event_loop.schedule_always(after, again).is_err() {
+            log::debug!("the topic {} ends with its event loop", self.name);
+        }
     }
 }
