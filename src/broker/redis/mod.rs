@@ -241,7 +241,7 @@ impl Broker for RedisBroker {
     }
 
     fn publish(&self, publication: Publication) -> Completion<Published> {
-        if let Err(error) = publication.limits.check() {
+        if let Err(error) = publication.check() {
             return Completion::ready(Err(error));
         }
         self.call(|operations| operations.publish(publication))

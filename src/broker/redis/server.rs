@@ -57,12 +57,13 @@ impl StoreServer {
         }
     }
 
-    /// Calls `operation` once the server is known to be suitable.
+    /// Calls `operation` once the server is known to be suitable. Until then, `weight` bytes wait.
     pub(super) fn when_suitable(
         self: &Arc<Self>,
+        weight: usize,
         operation: impl FnOnce(Result<(), BrokerError>) + Send + 'static,
     ) {
-        if self.gate.pass(operation) {
+        if self.gate.pass(weight, operation) {
             self.run_check();
         }
     }

@@ -65,6 +65,12 @@ impl MapUpdate {
     pub fn new(topic: TopicName, changes: Vec<MapChange>) -> Self {
         MapUpdate { topic, changes, owner: None, seen: None, max_entries: Self::DEFAULT_MAX_ENTRIES }
     }
+
+    /// Returns the bytes of all keys and values.
+    pub(in crate::broker) fn bytes(&self) -> usize {
+        let bytes = |change: &MapChange| change.key.len() + change.value.as_ref().map_or(0, Bytes::len);
+        self.changes.iter().map(bytes).sum()
+    }
 }
 
 /// The result of an update of a map.

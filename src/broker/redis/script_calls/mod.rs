@@ -11,10 +11,13 @@ use super::{
     wire_event,
 };
 use crate::{
-    broker::store::{
-        BrokerError, BrokerStart, Changed, Epoch, History, MapCondition, MapUpdate, NodeId, Notification,
-        Partition, PartitionTops, Position, Publication, Published, ReadFrom, ReadRange, Snapshot, TopicName,
-        TopicSeen,
+    broker::{
+        pending_limit::{MAX_PENDING_BYTES, PendingLimit},
+        store::{
+            BrokerError, BrokerStart, Changed, Epoch, History, MapCondition, MapUpdate, NodeId, Notification,
+            Partition, PartitionTops, Position, Publication, Published, ReadFrom, ReadRange, Snapshot,
+            TopicName, TopicSeen,
+        },
     },
     codec::RespValue,
     error::Result,
@@ -32,6 +35,9 @@ const MAX_OFFSET: u64 = 1 << 53;
 /// The bytes that an operation without a payload counts for in the limits of the client.
 const WEIGHT: usize = 512;
 
+/// The largest number of messages that wait behind those which are sent again.
+const MAX_WAITING: usize = 16_384;
+
 /// The scripts, with their digests.
 struct BrokerScripts {
     publish: RedisScript,
@@ -44,7 +50,7 @@ struct BrokerScripts {
     lost: RedisScript,
 }
 
-/// BrokerTimes of a broker.
+/// The times of a broker.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BrokerTimes {
     /// The time of an operation, from the call to the completion.
@@ -58,6 +64,8 @@ pub(super) struct ScriptCalls {
     pub(super) keys: Keys,
     pub(super) times: BrokerTimes,
     lanes: Vec<PublishLane>,
+    /// The messages of all lanes that wait behind those which are sent again.
+    waiting: Arc<PendingLimit>,
     random: Random,
     scripts: BrokerScripts,
 }
@@ -90,6 +98,7 @@ impl ScriptCalls {
         ScriptCalls {
             lanes: start.partitions.all().map(|_| PublishLane::default()).collect(),
             random: Random::new(start.seed ^ machine::seed().map_or_else(Random::system_seed, |_| 0)),
+            waiting: PendingLimit::new(MAX_WAITING, MAX_PENDING_BYTES),
             servers,
             keys,
             times,
@@ -125,19 +134,22 @@ impl ScriptCalls {
     fn call<T: Send + 'static>(
         self: &Arc<Self>,
         partition: Partition,
+        weight: usize,
         build: impl FnOnce(&ScriptCalls, &ServerInfo) -> RedisCommand + Send + 'static,
         parse: impl FnOnce(RespValue) -> Parsed<T> + Send + 'static,
     ) -> Completion<T> {
         let (completer, done) = completion(None);
         let operations = self.clone();
-        self.server(partition).when_suitable(move |passed| {
+        // From the call, so that the time behind the check counts.
+        let deadline = machine::now() + self.times.operation_timeout;
+        self.server(partition).when_suitable(weight, move |passed| {
             if let Err(error) = passed {
                 return completer.complete(Err(error.into()));
             }
             let client = operations.server(partition).client.clone();
-            let timeout = operations.times.operation_timeout;
+            let timeout = deadline.saturating_duration_since(machine::now());
             let command = RedisCommand::built_with(move |server| build(&operations, server));
-            let command = command.weight(WEIGHT).affinity(partition.get().into()).timeout(timeout);
+            let command = command.weight(weight).affinity(partition.get().into()).timeout(timeout);
             client.call(command).on_complete(move |replied| {
                 let parsed = replied.map_err(|error| broker_error(&error)).and_then(parse);
                 completer.complete(parsed.map_err(Into::into));
@@ -173,7 +185,7 @@ impl ScriptCalls {
         let deadline = machine::now() + self.times.operation_timeout;
         let pending = PendingMessage::new(publication, completer, deadline);
         let operations = self.clone();
-        self.server(partition).when_suitable(move |passed| match passed {
+        self.server(partition).when_suitable(pending.weight(), move |passed| match passed {
             Ok(()) => operations.submit(partition, pending),
             Err(error) => pending.fail(error),
         });
@@ -234,7 +246,7 @@ impl ScriptCalls {
             let names = [keys.metadata(name), keys.sequence(), keys.stream(name)];
             operations.scripts.read.command(names, arguments)
         };
-        self.call(partition, build, reply::history)
+        self.call(partition, WEIGHT, build, reply::history)
     }
 
     pub(super) fn tops(
@@ -242,6 +254,8 @@ impl ScriptCalls {
         partition: Partition,
         topics: Vec<TopicSeen>,
     ) -> Completion<PartitionTops> {
+        // A name, and other arguments.
+        let weight = WEIGHT + topics.iter().map(|seen| 256 + 3 * seen.topic.as_str().len()).sum::<usize>();
         let build = move |operations: &ScriptCalls, server: &ServerInfo| {
             let keys = operations.keys.partition(partition.get());
             let mut names = vec![keys.sequence()];
@@ -255,11 +269,12 @@ impl ScriptCalls {
             }
             operations.scripts.tops.command(names, arguments)
         };
-        self.call(partition, build, reply::tops)
+        self.call(partition, weight, build, reply::tops)
     }
 
     pub(super) fn change(self: &Arc<Self>, update: MapUpdate) -> Completion<Changed> {
         let partition = self.start.partitions.of(&update.topic);
+        let weight = WEIGHT + update.bytes();
         let build = move |operations: &ScriptCalls, server: &ServerInfo| {
             let keys = operations.keys.partition(partition.get());
             let topic = update.topic.as_str().as_bytes();
@@ -279,7 +294,7 @@ impl ScriptCalls {
             let names = [keys.metadata(topic), keys.sequence(), keys.map(topic), keys.ended()];
             operations.scripts.change.command(names, arguments)
         };
-        self.call(partition, build, reply::changed)
+        self.call(partition, weight, build, reply::changed)
     }
 
     pub(super) fn snapshot(
@@ -294,7 +309,7 @@ impl ScriptCalls {
             let names = [keys.metadata(name), keys.sequence(), keys.map(name)];
             operations.scripts.snapshot.command(names, operations.common(partition, &topic, seen, server))
         };
-        self.call(partition, build, reply::snapshot)
+        self.call(partition, WEIGHT, build, reply::snapshot)
     }
 
     /// Removes some entries of a node from the maps of a partition. Completes with the number of
@@ -313,7 +328,7 @@ impl ScriptCalls {
             arguments.extend([node.into(), text(AT_ONCE), metadata, maps, millis(REMEMBERED)]);
             operations.scripts.sweep.command(names, arguments)
         };
-        self.call(partition, build, |reply| reply::number(&reply))
+        self.call(partition, WEIGHT, build, |reply| reply::number(&reply))
     }
 
     pub(super) fn renew_lease(
@@ -328,7 +343,7 @@ impl ScriptCalls {
             let arguments = [node.into(), name.into(), millis(duration), Bytes::from(is_new)];
             operations.scripts.renew.command(operations.lease_keys(), arguments)
         };
-        self.call(Partition::new(0), build, |reply| match reply {
+        self.call(Partition::new(0), WEIGHT, build, |reply| match reply {
             RespValue::Integer(1) => Ok(()),
             _ => Err(BrokerError::LeaseEnded),
         })
@@ -341,7 +356,7 @@ impl ScriptCalls {
             let nodes = nodes.iter().map(NodeId::to_string);
             operations.scripts.lost.command(operations.lease_keys(), nodes)
         };
-        self.call(Partition::new(0), build, reply::nodes)
+        self.call(Partition::new(0), WEIGHT, build, reply::nodes)
     }
 
     /// Notes that the entries of a node were removed.
@@ -351,7 +366,7 @@ impl ScriptCalls {
             let [_, _, ended] = operations.lease_keys();
             RedisCommand::new("SREM").arg(ended).arg(node)
         };
-        self.call(Partition::new(0), build, |_| Ok(()))
+        self.call(Partition::new(0), WEIGHT, build, |_| Ok(()))
     }
 
     fn lease_keys(&self) -> [Bytes; 3] {
