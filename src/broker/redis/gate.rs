@@ -3,17 +3,24 @@
 //! Invariants: operations pass in the order of their calls. One check runs at a time. Without a
 //! verdict, operations wait for a check, and fail with its error.
 
-use crate::broker::{
-    pending_limit::{MAX_PENDING_BYTES, PendingLimit, PendingPermit},
-    store::BrokerError,
+use crate::{
+    broker::{
+        pending_limit::{MAX_PENDING_BYTES, PendingLimit, PendingPermit},
+        store::BrokerError,
+    },
+    machine,
 };
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 /// The largest number of operations that wait for a check.
 const MAX_WAITING: usize = 16_384;
+
+/// How long operations are refused after a check has found an unsuitable server.
+const REFUSAL_LIFE: Duration = Duration::from_secs(5);
 
 type WaitingCall = Box<dyn FnOnce(Result<(), BrokerError>) + Send>;
 
@@ -25,6 +32,8 @@ pub(super) struct CheckGate {
 #[derive(Default)]
 struct CheckState {
     verdict: Option<Result<(), BrokerError>>,
+    /// When a verdict that is an error ends, so that the server is checked again.
+    expires: Option<Instant>,
     is_checking: bool,
     /// Whether operations that have waited pass, which new ones must not overtake.
     is_draining: bool,
@@ -50,8 +59,9 @@ impl CheckGate {
         operation: impl FnOnce(Result<(), BrokerError>) + Send + 'static,
     ) -> bool {
         let mut state = self.lock();
+        let is_expired = state.expires.is_some_and(|expires| expires <= machine::now());
         let verdict = match &state.verdict {
-            Some(verdict) if !state.is_draining => verdict.clone(),
+            Some(verdict) if !state.is_draining && !is_expired => verdict.clone(),
             _ => {
                 let Some(permit) = self.limit.take(weight) else {
                     drop(state);
@@ -80,6 +90,7 @@ impl CheckGate {
         let mut state = self.lock();
         state.is_checking = false;
         if !result.as_ref().is_err_and(BrokerError::is_transient) {
+            state.expires = result.is_err().then(|| machine::now() + REFUSAL_LIFE);
             state.verdict = Some(result.clone());
         }
         if std::mem::replace(&mut state.is_draining, true) {
@@ -132,6 +143,20 @@ mod tests {
         gate.finish(Err(BrokerError::Unsuitable("".into())));
         assert!(!gate.pass(0, passed.operation(7)));
         assert_eq!(passed.take(), [(5, true), (6, true), (7, false)]);
+    }
+
+    #[test]
+    fn an_unsuitable_server_is_checked_again_after_some_time() {
+        let (gate, passed) = (CheckGate::default(), Passed::default());
+        assert!(gate.begin());
+        gate.finish(Err(BrokerError::Unsuitable("".into())));
+        assert!(!gate.pass(0, passed.operation(1)));
+        assert_eq!(passed.take(), [(1, false)]);
+        gate.lock().expires = Some(machine::now());
+        assert!(gate.pass(0, passed.operation(2)) && passed.take().is_empty(), "it begins a check");
+        gate.finish(Ok(()));
+        assert!(!gate.pass(0, passed.operation(3)));
+        assert_eq!(passed.take(), [(2, true), (3, true)]);
     }
 
     #[test]

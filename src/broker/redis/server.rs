@@ -50,9 +50,13 @@ impl StoreServer {
 
     /// Begins a check if the server process has changed since the last check.
     pub(super) fn check_new_process(self: &Arc<Self>) {
-        let run_id = self.client.server_info().and_then(|server| server.run_id().map(str::to_owned));
-        let checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if run_id != checked {
+        let Some(server) = self.client.server_info() else { return };
+        let is_checked = match &*self.checked.lock().unwrap_or_else(PoisonError::into_inner) {
+            // The first check has not ended.
+            None => true,
+            Some(checked) => server.run_id() == Some(checked),
+        };
+        if !is_checked {
             self.check();
         }
     }
@@ -63,6 +67,7 @@ impl StoreServer {
         weight: usize,
         operation: impl FnOnce(Result<(), BrokerError>) + Send + 'static,
     ) {
+        self.check_new_process();
         if self.gate.pass(weight, operation) {
             self.run_check();
         }

@@ -132,7 +132,7 @@ impl SqliteBroker {
         self
     }
 
-    /// Sets how long the metadata of a topic is kept after its last message or entry has gone. 30
+    /// Sets how long the metadata of a topic without messages, entries and readers is kept. 30
     /// days by default, 1 minute to 10 years. After that, the topic begins anew with another epoch.
     #[must_use]
     pub fn keep_idle(mut self, time: Duration) -> Self {
@@ -291,14 +291,14 @@ impl Broker for SqliteBroker {
     }
 
     fn renew(&self, lease: NodeLease) -> Completion<()> {
-        self.call(0, move |tables, leases| Ok(leases.renew(&lease, tables.now)?))
+        self.call(0, move |tables, leases| Ok(leases.renew(&lease, tables.running)?))
     }
 
     fn end_lost_leases(&self) -> Completion<Vec<NodeId>> {
         self.call(0, |tables, leases| {
-            let mut lost = leases.take_expired(tables.now);
+            let mut lost = leases.take_expired(tables.running);
             for owner in tables.owners()? {
-                if !leases.is_alive(&owner, tables.now) && !lost.contains(&owner) {
+                if !leases.is_alive(&owner, tables.running) && !lost.contains(&owner) {
                     lost.push(owner);
                 }
             }

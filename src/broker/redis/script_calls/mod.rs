@@ -20,7 +20,7 @@ use crate::{
         },
     },
     codec::RespValue,
-    error::Result,
+    error::{Error, Result},
     machine,
     redis::{RedisCommand, RedisScript, ServerInfo},
     sync::{Completion, Random, completion},
@@ -37,6 +37,12 @@ const WEIGHT: usize = 512;
 
 /// The largest number of messages that wait behind those which are sent again.
 const MAX_WAITING: usize = 16_384;
+
+/// The most bytes of the head of an event, with the name of a topic.
+const MAX_EVENT_HEAD: usize = 512;
+
+/// The most bytes of the head of a change in an event, with the node that owns the entry.
+const MAX_CHANGE_HEAD: usize = 256;
 
 /// The scripts, with their digests.
 struct BrokerScripts {
@@ -116,6 +122,23 @@ impl ScriptCalls {
         }
     }
 
+    /// Fails if the event of a message or of a map change would exceed the longest string of the
+    /// client, which would end the connections of all followers.
+    fn check_event(&self, partition: Partition, setting: &'static str, bytes: usize) -> Result<()> {
+        let longest = self.server(partition).client.resp_limits().max_bulk_len;
+        if bytes.saturating_add(MAX_EVENT_HEAD) > longest {
+            let allowed = "at most `max_bulk_len` of the client, less 512 bytes";
+            return Err(Error::setting(setting, format_args!("{bytes} bytes"), allowed));
+        }
+        Ok(())
+    }
+
+    /// Returns how many pairs of strings a reply may have, besides some other elements.
+    fn max_pairs(&self, partition: Partition) -> u64 {
+        let elements = self.server(partition).client.resp_limits().max_elements;
+        (elements.saturating_sub(8) / 2) as u64
+    }
+
     /// Returns the server of a partition. There is at least one.
     pub(super) fn server(&self, partition: Partition) -> &Arc<StoreServer> {
         &self.servers[usize::from(partition.get()) % self.servers.len()]
@@ -181,6 +204,9 @@ impl ScriptCalls {
 
     pub(super) fn publish(self: &Arc<Self>, publication: Publication) -> Completion<Published> {
         let partition = self.start.partitions.of(&publication.topic);
+        if let Err(error) = self.check_event(partition, "payload", publication.payload.len()) {
+            return Completion::ready(Err(error));
+        }
         let (completer, done) = completion(None);
         let deadline = machine::now() + self.times.operation_timeout;
         let pending = PendingMessage::new(publication, completer, deadline);
@@ -216,6 +242,7 @@ impl ScriptCalls {
 
     pub(super) fn notify(&self, notification: &Notification) -> Result<()> {
         let partition = self.start.partitions.of(&notification.topic);
+        self.check_event(partition, "payload", notification.payload.len())?;
         let client = &self.server(partition).client;
         if client.server_info().is_none() {
             return Err(BrokerError::Unreachable("there is no connection".into()).into());
@@ -234,15 +261,16 @@ impl ScriptCalls {
 
     pub(super) fn read(self: &Arc<Self>, topic: &TopicName, range: ReadRange) -> Completion<History> {
         let (topic, partition) = (topic.clone(), self.start.partitions.of(topic));
+        let max_messages = range.max_messages.min(self.max_pairs(partition));
         let build = move |operations: &ScriptCalls, server: &ServerInfo| {
             let keys = operations.keys.partition(partition.get());
             let name = topic.as_str().as_bytes();
             let (from, most) = match range.from {
-                ReadFrom::After(offset) => (text(offset.min(MAX_OFFSET)), range.max_messages),
-                ReadFrom::Last(messages) => ("-".into(), messages.min(range.max_messages)),
+                ReadFrom::After(offset) => (text(offset.min(MAX_OFFSET)), max_messages),
+                ReadFrom::Last(messages) => ("-".into(), messages.min(max_messages)),
             };
             let mut arguments = operations.common(partition, &topic, range.seen, server);
-            arguments.extend([from, text(most.min(MAX_OFFSET)), text(range.max_bytes.min(MAX_OFFSET))]);
+            arguments.extend([from, text(most), text(range.max_bytes.min(MAX_OFFSET))]);
             let names = [keys.metadata(name), keys.sequence(), keys.stream(name)];
             operations.scripts.read.command(names, arguments)
         };
@@ -275,13 +303,19 @@ impl ScriptCalls {
     pub(super) fn change(self: &Arc<Self>, update: MapUpdate) -> Completion<Changed> {
         let partition = self.start.partitions.of(&update.topic);
         let weight = WEIGHT + update.bytes();
+        let bytes = update.bytes() + MAX_CHANGE_HEAD * update.changes.len();
+        if let Err(error) = self.check_event(partition, "changes", bytes) {
+            return Completion::ready(Err(error));
+        }
+        // So that a snapshot fits into a reply.
+        let max_entries = update.max_entries.min(self.max_pairs(partition));
         let build = move |operations: &ScriptCalls, server: &ServerInfo| {
             let keys = operations.keys.partition(partition.get());
             let topic = update.topic.as_str().as_bytes();
             let mut arguments = operations.common(partition, &update.topic, update.seen, server);
             let owner = update.owner.map(|owner| owner.to_string()).unwrap_or_default();
             let [_, _, owned] = keys.begins();
-            arguments.extend([owner.into(), text(update.max_entries.min(MAX_OFFSET)), owned]);
+            arguments.extend([owner.into(), text(max_entries), owned]);
             for change in update.changes {
                 let (kind, value) = change.value.map_or(("-", Bytes::new()), |value| ("=", value));
                 let condition = match change.condition {
