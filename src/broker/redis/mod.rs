@@ -87,9 +87,19 @@ const MAX_SERVERS: usize = 16;
 /// | the number of partitions with which the store was set up | [`BrokerError::Partitions`] |
 /// | the place in the list of servers | [`BrokerError::Unsuitable`] |
 ///
-/// The user needs `EVAL`, `EVALSHA`, `INFO`, `MULTI`, `EXEC`, `PUBLISH`, `SUBSCRIBE`, and the
-/// commands for streams, hashes, strings, sets and sorted sets, on the keys and channels
-/// `{prefix*`.
+/// The user needs `EVAL`, `EVALSHA`, `SCRIPT LOAD`, `INFO`, `MULTI`, `EXEC`, `PUBLISH`,
+/// `SUBSCRIBE`, and the commands for streams, hashes, strings, sets and sorted sets, on the keys
+/// and channels `{prefix*`.
+///
+/// # Sizes
+///
+/// The [limits](crate::redis::RedisClientBuilder::resp_limits) of the client limit the broker. All
+/// nodes should have the same ones.
+///
+/// - A message, a notification, and the changes of an update with 256 bytes for each have at most
+///   `max_bulk_len` less 512 bytes. Larger ones fail with [`Error::Setting`].
+/// - A map has at most half as many entries as a reply has elements (`max_elements`), less 4. With
+///   the default, that is 32,764. Further entries are not set.
 ///
 /// # Keys
 ///

@@ -1,6 +1,6 @@
 //! `StoreServer`: one of the servers, and whether it is suitable.
 
-use super::{errors::broker_error, gate::CheckGate, keys::Keys, reply};
+use super::{errors::broker_error, gate::CheckGate, keys::Keys, reply, scripts};
 use crate::{
     broker::store::BrokerError,
     redis::{RedisClient, RedisCommand, ServerInfo},
@@ -101,11 +101,23 @@ impl StoreServer {
                 verdict?;
                 server.compare(reply::array(replied)?)
             });
+            if result.is_ok() {
+                server.load_scripts();
+            }
             if let Err(error) = &result {
                 log::warn!("the server {} of a broker cannot be used: {error}", server.demands.place);
             }
             server.gate.finish(result);
         });
+    }
+
+    /// Loads the scripts. Redis 7.4 drops scripts that it knows from `EVAL` only, when there are
+    /// many. Without the permission, operations load them.
+    fn load_scripts(&self) {
+        for script in scripts::ALL {
+            let load = RedisCommand::from(["SCRIPT", "LOAD", script]);
+            self.client.call(load.timeout(self.timeout)).detach();
+        }
     }
 
     /// Compares the settings of the store with those of this node.

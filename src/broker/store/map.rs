@@ -50,7 +50,8 @@ pub struct MapUpdate {
     pub owner: Option<NodeId>,
     /// The highest position that the node has seen. `None` by default.
     pub seen: Option<Position>,
-    /// The largest number of entries in the map. A change that would exceed it is not made.
+    /// The largest number of entries in the map. A change that would exceed it is not made. A store
+    /// may have a lower limit.
     /// [`MapUpdate::DEFAULT_MAX_ENTRIES`] by default.
     pub max_entries: u64,
 }

@@ -138,8 +138,8 @@ fn a_repetition_of_a_lost_message_is_stored() {
     assert!(publish().is_duplicate);
 }
 
-/// A node with members asks first after the metadata was lost. The messages of the lost epoch do not
-/// come back in the new one.
+/// A node with members asks first after the metadata was lost. The messages of the lost epoch do
+/// not come back in the new one.
 #[test]
 fn messages_without_metadata_are_gone_also_after_a_question_for_the_top() {
     let Some(redis) = RedisProcess::start(&["--appendonly", "no"]) else { return };

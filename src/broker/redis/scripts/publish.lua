@@ -53,7 +53,8 @@ else
     local kept, last = nil, offset
     while first < last do
       local middle = math.floor((first + last) / 2)
-      local entry = redis.call('XRANGE', KEYS[3], text(middle) .. '-0', '+', 'COUNT', 1)[1]
+      -- Nothing is found if another program has written to the key.
+      local entry = redis.pcall('XRANGE', KEYS[3], text(middle) .. '-0', '+', 'COUNT', 1)[1]
       local before, time = entry and tonumber(entry[2][4]), entry and tonumber(entry[2][6])
       if not entry then
         last = middle

@@ -91,7 +91,7 @@ fn first_kept(
     let (mut kept, mut last) = (None, topic.top);
     while first < last {
         let middle = i64::midpoint(first, last);
-        let found = behind(script, stream, middle, 1)?;
+        let found = behind(script, stream, middle, 1).unwrap_or_default();
         let Some(found) = found.first() else {
             last = middle;
             continue;
