@@ -1,14 +1,14 @@
 //! `TopicRow`: the metadata of a topic.
 
-use super::{
-    errors::{Statement, StepResult},
-    upkeep::AT_ONCE,
-};
+use super::errors::{Statement, StepResult};
 use crate::broker::{
     epochs_text::{epochs_text, parse_epochs},
     store::{BrokerError, Epochs, Position, TopicName},
 };
 use rusqlite::{Connection, OptionalExtension, params};
+
+/// The largest number of rows of a kind that a step removes.
+pub(super) const AT_ONCE: usize = 1000;
 
 /// What a topic has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

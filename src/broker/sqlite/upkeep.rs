@@ -5,11 +5,9 @@
 use super::{
     errors::{Statement, StepResult},
     tables::FileTables,
+    topic_row::AT_ONCE,
 };
 use rusqlite::params;
-
-/// The largest number of rows of a kind that a call removes.
-pub(super) const AT_ONCE: usize = 1000;
 
 /// Removes some rows. Returns whether all have been removed.
 pub(super) fn remove_expired(tables: &mut FileTables<'_>) -> StepResult<bool> {
