@@ -14,6 +14,8 @@
 mod epochs_text;
 mod follower;
 mod node;
+#[cfg(any(feature = "broker-redis", feature = "broker-sqlite"))]
+mod pending_limit;
 #[cfg(feature = "broker-redis")]
 mod redis;
 #[cfg(feature = "broker-sqlite")]

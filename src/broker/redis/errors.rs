@@ -12,6 +12,10 @@ pub(super) fn broker_error(error: &Error) -> BrokerError {
         Some(RedisError::Reply(reply)) => reply_error(reply),
         Some(RedisError::NotNow(reply)) => BrokerError::Refused(reply.to_string().into()),
         Some(RedisError::NotSent(Error::Full { .. })) => BrokerError::Full(error.to_string().into()),
+        // The same operation would fail again.
+        Some(RedisError::NotSent(cause @ (Error::Encode(_) | Error::Panicked(_)))) => {
+            BrokerError::failed(cause)
+        }
         Some(RedisError::NotSent(cause)) => BrokerError::Unreachable(cause.to_string().into()),
         Some(RedisError::MayBeExecuted(cause)) => BrokerError::Uncertain(cause.to_string().into()),
         Some(RedisError::Closed) => BrokerError::Closed,

@@ -77,8 +77,8 @@ const MAX_SERVERS: usize = 16;
 ///
 /// # Server
 ///
-/// The first connection, and each one to another process, is checked. ScriptCalls wait for the
-/// first check.
+/// The first connection, and each one to another process, is checked. Operations wait for the
+/// first check. An unsuitable server is checked again with an operation 5 s later.
 ///
 /// | demand | else |
 /// |---|---|
@@ -87,9 +87,19 @@ const MAX_SERVERS: usize = 16;
 /// | the number of partitions with which the store was set up | [`BrokerError::Partitions`] |
 /// | the place in the list of servers | [`BrokerError::Unsuitable`] |
 ///
-/// The user needs `EVAL`, `EVALSHA`, `INFO`, `MULTI`, `EXEC`, `PUBLISH`, `SUBSCRIBE`, and the
-/// commands for streams, hashes, strings, sets and sorted sets, on the keys and channels
-/// `{prefix*`.
+/// The user needs `EVAL`, `EVALSHA`, `SCRIPT LOAD`, `INFO`, `MULTI`, `EXEC`, `PUBLISH`,
+/// `SUBSCRIBE`, and the commands for streams, hashes, strings, sets and sorted sets, on the keys
+/// and channels `{prefix*`.
+///
+/// # Sizes
+///
+/// The [limits](crate::redis::RedisClientBuilder::resp_limits) of the client limit the broker. All
+/// nodes should have the same ones.
+///
+/// - A message, a notification, and the changes of an update with 256 bytes for each have at most
+///   `max_bulk_len` less 512 bytes. Larger ones fail with [`Error::Setting`].
+/// - A map has at most half as many entries as a reply has elements (`max_elements`), less 4. With
+///   the default, that is 32,764. Further entries are not set.
 ///
 /// # Keys
 ///
@@ -129,8 +139,8 @@ impl RedisBroker {
         self
     }
 
-    /// Sets the begin of the names of keys and channels: 1 to 64 ASCII letters, digits, `-`, `_`,
-    /// `.` or `:`. The default is `netwheel`.
+    /// Sets the begin of the names of keys and channels: 1 to 64 ASCII letters, digits, `-`, `_`
+    /// or `.`. The default is `netwheel`.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
@@ -147,7 +157,7 @@ impl RedisBroker {
     }
 
     /// Sets the life of the metadata of a topic without messages, entries and readers. 30
-    /// days by default, 1 minute to 10 years. After that, or up to three times as long, the topic
+    /// days by default, 1 minute to 10 years. After that, or up to twice as long, the topic
     /// begins anew with another epoch.
     #[must_use]
     pub fn keep_idle(mut self, time: Duration) -> Self {
@@ -167,9 +177,9 @@ impl RedisBroker {
         if self.clients.len() > MAX_SERVERS {
             return Err(Error::setting("servers", self.clients.len(), "at most 16"));
         }
-        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if self.prefix.is_empty() || self.prefix.len() > 64 || !self.prefix.bytes().all(is_allowed) {
-            let allowed = "1 to 64 ASCII letters, digits, `-`, `_`, `.` or `:`";
+            let allowed = "1 to 64 ASCII letters, digits, `-`, `_` or `.`";
             return Err(Error::setting("prefix", self.prefix.escape_debug(), allowed));
         }
         let times = [
@@ -200,6 +210,13 @@ impl RedisBroker {
             return Err(BrokerError::Closed);
         }
         self.operations.get().ok_or_else(|| BrokerError::Unreachable("it was not started".into()))
+    }
+
+    /// Tries failed subscriptions again. Nodes call the operations on leases every few seconds.
+    fn retry_followed(&self) {
+        if let Ok(operations) = self.operations() {
+            self.followed.retry(operations);
+        }
     }
 
     fn call<T>(&self, call: impl FnOnce(&Arc<ScriptCalls>) -> Completion<T>) -> Completion<T> {
@@ -241,7 +258,7 @@ impl Broker for RedisBroker {
     }
 
     fn publish(&self, publication: Publication) -> Completion<Published> {
-        if let Err(error) = publication.limits.check() {
+        if let Err(error) = publication.check() {
             return Completion::ready(Err(error));
         }
         self.call(|operations| operations.publish(publication))
@@ -280,10 +297,12 @@ impl Broker for RedisBroker {
     }
 
     fn renew(&self, lease: NodeLease) -> Completion<()> {
+        self.retry_followed();
         self.call(|operations| operations.renew_lease(&lease))
     }
 
     fn end_lost_leases(&self) -> Completion<Vec<NodeId>> {
+        self.retry_followed();
         self.call(|operations| {
             let (completer, done) = completion(None);
             let sweeper = operations.clone();

@@ -1,6 +1,6 @@
 //! `StoreServer`: one of the servers, and whether it is suitable.
 
-use super::{errors::broker_error, gate::CheckGate, keys::Keys, reply};
+use super::{errors::broker_error, gate::CheckGate, keys::Keys, reply, scripts};
 use crate::{
     broker::store::BrokerError,
     redis::{RedisClient, RedisCommand, ServerInfo},
@@ -50,19 +50,25 @@ impl StoreServer {
 
     /// Begins a check if the server process has changed since the last check.
     pub(super) fn check_new_process(self: &Arc<Self>) {
-        let run_id = self.client.server_info().and_then(|server| server.run_id().map(str::to_owned));
-        let checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if run_id != checked {
+        let Some(server) = self.client.server_info() else { return };
+        let is_checked = match &*self.checked.lock().unwrap_or_else(PoisonError::into_inner) {
+            // The first check has not ended.
+            None => true,
+            Some(checked) => server.run_id() == Some(checked),
+        };
+        if !is_checked {
             self.check();
         }
     }
 
-    /// Calls `operation` once the server is known to be suitable.
+    /// Calls `operation` once the server is known to be suitable. Until then, `weight` bytes wait.
     pub(super) fn when_suitable(
         self: &Arc<Self>,
+        weight: usize,
         operation: impl FnOnce(Result<(), BrokerError>) + Send + 'static,
     ) {
-        if self.gate.pass(operation) {
+        self.check_new_process();
+        if self.gate.pass(weight, operation) {
             self.run_check();
         }
     }
@@ -95,11 +101,23 @@ impl StoreServer {
                 verdict?;
                 server.compare(reply::array(replied)?)
             });
+            if result.is_ok() {
+                server.load_scripts();
+            }
             if let Err(error) = &result {
                 log::warn!("the server {} of a broker cannot be used: {error}", server.demands.place);
             }
             server.gate.finish(result);
         });
+    }
+
+    /// Loads the scripts. Redis 7.4 drops scripts that it knows from `EVAL` only, when there are
+    /// many. Without the permission, operations load them.
+    fn load_scripts(&self) {
+        for script in scripts::ALL {
+            let load = RedisCommand::from(["SCRIPT", "LOAD", script]);
+            self.client.call(load.timeout(self.timeout)).detach();
+        }
     }
 
     /// Compares the settings of the store with those of this node.

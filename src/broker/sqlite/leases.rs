@@ -1,13 +1,13 @@
 //! `NodeLeases`: the nodes of this process that are alive.
 //!
-//! NodeLeases are kept in memory: all nodes of the file are in this process, and none of them
+//! The leases are kept in memory: all nodes of the file are in this process, and none of them
 //! survives it. An owner of entries without a lease is one of an earlier process, or its lease has
 //! ended.
 
 use crate::broker::store::{BrokerError, LeaseKind, NodeId, NodeLease};
 use std::collections::BTreeMap;
 
-/// NodeLeases by the names of their nodes, with the times at which they end.
+/// Leases by the names of their nodes, with the times at which they end.
 #[derive(Debug, Default)]
 pub(super) struct NodeLeases(BTreeMap<String, (NodeId, i64)>);
 

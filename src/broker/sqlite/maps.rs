@@ -14,7 +14,7 @@ use rusqlite::{OptionalExtension, Row, params};
 
 impl FileTables<'_> {
     pub(super) fn change(&mut self, update: &MapUpdate, leases: &NodeLeases) -> StepResult<Changed> {
-        if update.owner.as_ref().is_some_and(|owner| !leases.is_alive(owner, self.now)) {
+        if update.owner.as_ref().is_some_and(|owner| !leases.is_alive(owner, self.running)) {
             return Err(BrokerError::LeaseEnded.into());
         }
         let mut topic = self.open(&update.topic, Some(RowKind::Map), update.seen)?;

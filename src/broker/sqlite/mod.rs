@@ -10,19 +10,22 @@ mod topic_row;
 mod upkeep;
 mod writer;
 
-use super::store::{
-    Broker, BrokerError, BrokerStart, Changed, History, MapUpdate, NodeId, NodeLease, Notification,
-    Partition, PartitionTops, Partitions, Position, Publication, Published, ReadRange, Snapshot, TopicName,
-    TopicSeen,
+use super::{
+    pending_limit::{MAX_PENDING_BYTES, PendingLimit, PendingPermit},
+    store::{
+        Broker, BrokerError, BrokerStart, Changed, History, MapUpdate, NodeId, NodeLease, Notification,
+        Partition, PartitionTops, Partitions, Position, Publication, Published, ReadRange, Snapshot,
+        TopicName, TopicSeen,
+    },
 };
 use crate::{
     error::{Error, Result},
     machine,
-    sync::{Completion, Permits, Sender, channel, completion, loop_id},
+    sync::{Completion, Sender, channel, completion, loop_id},
 };
 use errors::StepResult;
 use leases::NodeLeases;
-use operation::{FnOperation, NodeNumber, OperationPermit, WriterRequest};
+use operation::{FnOperation, NodeNumber, WriterRequest};
 use std::{
     fmt, mem,
     path::Path,
@@ -49,7 +52,7 @@ const KEEP_IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// is open: a second one fails with [`BrokerError::InUse`]. All operations run on one thread, in
 /// the order of the calls.
 ///
-/// NodeLeases of nodes are kept in memory, because no node of the file survives the process. After
+/// The leases of nodes are kept in memory, because no node of the file survives the process. After
 /// a restart, the next [`end_lost_leases`](Broker::end_lost_leases) removes the entries of earlier
 /// nodes.
 ///
@@ -73,7 +76,7 @@ const KEEP_IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// ```
 pub struct SqliteBroker {
     file: Arc<Mutex<FileState>>,
-    permits: Arc<Permits>,
+    limit: Arc<PendingLimit>,
     keep_idle: Duration,
     thread_id: u32,
     /// The number of this node, and that of the next clone.
@@ -111,7 +114,7 @@ impl SqliteBroker {
         let file = BrokerFile::open(path.as_ref())?;
         Ok(SqliteBroker {
             file: Arc::new(Mutex::new(FileState::Opened(Box::new(file)))),
-            permits: Arc::new(Permits::new(MAX_PENDING)),
+            limit: PendingLimit::new(MAX_PENDING, MAX_PENDING_BYTES),
             keep_idle: KEEP_IDLE,
             thread_id: loop_id::next(),
             node: 0,
@@ -122,14 +125,14 @@ impl SqliteBroker {
     }
 
     /// Sets the largest number of operations that wait for the disk. 16,384 by default, at least 1.
-    /// Further operations fail with [`BrokerError::Full`].
+    /// Further operations fail with [`BrokerError::Full`], also if 64 MiB wait.
     #[must_use]
     pub fn max_pending(mut self, operations: usize) -> Self {
-        self.permits = Arc::new(Permits::new(operations));
+        self.limit = PendingLimit::new(operations, MAX_PENDING_BYTES);
         self
     }
 
-    /// Sets how long the metadata of a topic is kept after its last message or entry has gone. 30
+    /// Sets how long the metadata of a topic without messages, entries and readers is kept. 30
     /// days by default, 1 minute to 10 years. After that, the topic begins anew with another epoch.
     #[must_use]
     pub fn keep_idle(mut self, time: Duration) -> Self {
@@ -150,7 +153,7 @@ impl SqliteBroker {
 
     /// Checks the settings.
     fn check(&self, file: &BrokerFile) -> Result<()> {
-        if self.permits.limit() == 0 {
+        if self.limit.operations() == 0 {
             return Err(Error::setting("max_pending", 0, "1 or more"));
         }
         let range = Duration::from_secs(60)..=Duration::from_secs(3660 * 24 * 3600);
@@ -175,9 +178,9 @@ impl SqliteBroker {
         }
     }
 
-    fn permit(&self) -> Result<OperationPermit, BrokerError> {
-        let full = || BrokerError::Full(format!("{} operations wait", self.permits.limit()).into());
-        OperationPermit::take(&self.permits).ok_or_else(full)
+    fn permit(&self, bytes: usize) -> Result<PendingPermit, BrokerError> {
+        let full = || BrokerError::Full(format!("{} operations wait", self.limit.taken()).into());
+        self.limit.take(bytes).ok_or_else(full)
     }
 
     /// Starts the writer's thread for the first node, and returns the way to it.
@@ -206,15 +209,17 @@ impl SqliteBroker {
         Ok(sender)
     }
 
-    /// Passes an operation to the writer's thread.
+    /// Passes an operation that carries a number of bytes to the writer's thread.
     fn call<T: Send + 'static>(
         &self,
+        bytes: usize,
         work: impl FnMut(&mut FileTables<'_>, &mut NodeLeases) -> StepResult<T> + Send + 'static,
     ) -> Completion<T> {
-        let (requests, permit) = match self.requests().and_then(|requests| Ok((requests, self.permit()?))) {
-            Ok(found) => found,
-            Err(error) => return Completion::ready(Err(error.into())),
-        };
+        let (requests, permit) =
+            match self.requests().and_then(|requests| Ok((requests, self.permit(bytes)?))) {
+                Ok(found) => found,
+                Err(error) => return Completion::ready(Err(error.into())),
+            };
         let (completer, done) = completion(Some(self.thread_id));
         let operation = FnOperation { work, result: None, completer, permit };
         if let Err(WriterRequest::Operation(mut refused)) =
@@ -249,51 +254,51 @@ impl Broker for SqliteBroker {
     }
 
     fn publish(&self, publication: Publication) -> Completion<Published> {
-        if let Err(error) = publication.limits.check() {
+        if let Err(error) = publication.check() {
             return Completion::ready(Err(error));
         }
-        self.call(move |tables, _| tables.publish(&publication))
+        self.call(publication.payload.len(), move |tables, _| tables.publish(&publication))
     }
 
     fn notify(&self, notification: Notification) -> Result<()> {
-        let (requests, permit) = (self.requests()?, self.permit()?);
+        let (requests, permit) = (self.requests()?, self.permit(notification.payload.len())?);
         let sent = requests.send(WriterRequest::Notify(notification, permit));
         Ok(sent.map_err(|_| BrokerError::Closed)?)
     }
 
     fn read(&self, topic: &TopicName, range: ReadRange) -> Completion<History> {
         let topic = topic.clone();
-        self.call(move |tables, _| tables.read(&topic, range))
+        self.call(0, move |tables, _| tables.read(&topic, range))
     }
 
     fn tops(&self, partition: Partition, topics: Vec<TopicSeen>) -> Completion<PartitionTops> {
         if topics.len() > TopicSeen::LIMIT {
             return Completion::ready(Err(Error::setting("topics", topics.len(), "at most 1000")));
         }
-        self.call(move |tables, _| tables.tops(partition, &topics))
+        self.call(0, move |tables, _| tables.tops(partition, &topics))
     }
 
     fn change(&self, update: MapUpdate) -> Completion<Changed> {
         if update.changes.len() > MapUpdate::LIMIT {
             return Completion::ready(Err(Error::setting("changes", update.changes.len(), "at most 1000")));
         }
-        self.call(move |tables, leases| tables.change(&update, leases))
+        self.call(update.bytes(), move |tables, leases| tables.change(&update, leases))
     }
 
     fn snapshot(&self, topic: &TopicName, seen: Option<Position>) -> Completion<Snapshot> {
         let topic = topic.clone();
-        self.call(move |tables, _| tables.snapshot(&topic, seen))
+        self.call(0, move |tables, _| tables.snapshot(&topic, seen))
     }
 
     fn renew(&self, lease: NodeLease) -> Completion<()> {
-        self.call(move |tables, leases| Ok(leases.renew(&lease, tables.now)?))
+        self.call(0, move |tables, leases| Ok(leases.renew(&lease, tables.running)?))
     }
 
     fn end_lost_leases(&self) -> Completion<Vec<NodeId>> {
-        self.call(|tables, leases| {
-            let mut lost = leases.take_expired(tables.now);
+        self.call(0, |tables, leases| {
+            let mut lost = leases.take_expired(tables.running);
             for owner in tables.owners()? {
-                if !leases.is_alive(&owner, tables.now) && !lost.contains(&owner) {
+                if !leases.is_alive(&owner, tables.running) && !lost.contains(&owner) {
                     lost.push(owner);
                 }
             }
@@ -304,7 +309,7 @@ impl Broker for SqliteBroker {
 
     fn end_lease(&self, node: &NodeId) -> Completion<()> {
         let node = node.clone();
-        self.call(move |tables, leases| {
+        self.call(0, move |tables, leases| {
             leases.end(&node);
             tables.remove_entries_of(&node)
         })
@@ -344,7 +349,7 @@ impl Clone for SqliteBroker {
         self.open.fetch_add(1, Ordering::AcqRel);
         SqliteBroker {
             file: self.file.clone(),
-            permits: self.permits.clone(),
+            limit: self.limit.clone(),
             keep_idle: self.keep_idle,
             thread_id: self.thread_id,
             node: self.next_node.fetch_add(1, Ordering::Relaxed),
@@ -367,6 +372,6 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl fmt::Debug for SqliteBroker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteBroker").field("pending", &self.permits.taken()).finish_non_exhaustive()
+        f.debug_struct("SqliteBroker").field("pending", &self.limit.taken()).finish_non_exhaustive()
     }
 }

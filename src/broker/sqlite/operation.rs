@@ -2,17 +2,19 @@
 
 use super::{errors::StepResult, tables::FileTables};
 use crate::{
-    broker::store::{BrokerError, BrokerStart, Notification, Partition},
+    broker::{
+        pending_limit::PendingPermit,
+        store::{BrokerError, BrokerStart, Notification, Partition},
+    },
     error::Result,
-    sync::{Completer, Permits},
+    sync::Completer,
 };
-use std::sync::Arc;
 
 /// A request to the writer's thread.
 pub(super) enum WriterRequest {
     Operation(Box<dyn FileOperation>),
     /// A message that is not stored.
-    Notify(Notification, OperationPermit),
+    Notify(Notification, PendingPermit),
     /// A node has started.
     Join(NodeNumber, BrokerStart),
     Follow(NodeNumber, Partition, bool),
@@ -38,27 +40,12 @@ pub(super) trait FileOperation: Send {
     fn complete(self: Box<Self>);
 }
 
-/// A permit that is given back when it is dropped.
-pub(super) struct OperationPermit(Arc<Permits>);
-
-impl OperationPermit {
-    pub(super) fn take(permits: &Arc<Permits>) -> Option<Self> {
-        permits.take().then(|| OperationPermit(permits.clone()))
-    }
-}
-
-impl Drop for OperationPermit {
-    fn drop(&mut self) {
-        self.0.give_back();
-    }
-}
-
 /// An operation by its function.
 pub(super) struct FnOperation<T, F> {
     pub(super) work: F,
     pub(super) result: Option<Result<T>>,
     pub(super) completer: Completer<T>,
-    pub(super) permit: OperationPermit,
+    pub(super) permit: PendingPermit,
 }
 
 impl<T, F> FileOperation for FnOperation<T, F>

@@ -30,6 +30,10 @@ pub(super) struct FileTables<'a> {
     pub(super) partitions: Partitions,
     /// Milliseconds since 1970.
     pub(super) now: i64,
+    /// Milliseconds since the start of the writer, for leases.
+    pub(super) running: i64,
+    /// Milliseconds for which the metadata of an idle topic is kept.
+    pub(super) keep_idle: i64,
     pub(super) random: &'a Random,
     pub(super) sequences: Sequences,
     pub(super) events: Vec<StoredEvent>,
@@ -56,7 +60,7 @@ impl FileTables<'_> {
 
     /// Ends an operation that has changed nothing itself.
     pub(super) fn finish_read(&mut self, topic: &mut TopicRow) -> StepResult<()> {
-        topic.store_changed(self.connection, self.now)?;
+        topic.store_changed(self.connection, self.now, self.now.saturating_sub(self.keep_idle / 4))?;
         if topic.has_begun {
             let position = topic.epochs.at(topic.top);
             self.event(&topic.name, TopicChange::EpochBegan(position));
@@ -79,7 +83,7 @@ impl FileTables<'_> {
         let before = topic.sum;
         topic.sum += size;
         if limits.max_messages() == 0 || payload.len() as u64 > limits.max_bytes() {
-            topic.clear(self.connection)?;
+            topic.clear(self.connection, self.now)?;
             topic.store(self.connection, self.now)?;
         } else {
             // The first message needs the id of its topic.
@@ -136,9 +140,8 @@ impl FileTables<'_> {
         let oldest: Option<i64> = statement.query_row(values, |row| row.get(0)).optional().done()?;
         let oldest = oldest.map_or(topic.top, i64::unsigned_abs);
         if oldest > topic.oldest {
-            let sql = "DELETE FROM messages WHERE topic = ?1 AND offset < ?2";
-            self.connection.prepare_cached(sql).done()?.execute(params![topic.id, oldest as i64]).done()?;
             topic.oldest = oldest;
+            topic.remove_old(self.connection)?;
         }
         Ok(())
     }

@@ -7,6 +7,9 @@ use crate::broker::{
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
+/// The largest number of rows of a kind that a step removes.
+pub(super) const AT_ONCE: usize = 1000;
+
 /// What a topic has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowKind {
@@ -33,6 +36,8 @@ pub(super) struct TopicRow {
     pub(super) expires: Option<i64>,
     /// Whether an epoch has begun because messages were lost.
     pub(super) has_begun: bool,
+    /// When the metadata was stored last.
+    used: i64,
     is_changed: bool,
 }
 
@@ -58,6 +63,7 @@ impl TopicRow {
                 entries: 0,
                 expires: None,
                 has_begun: false,
+                used: 0,
                 is_changed: true,
             });
         };
@@ -77,7 +83,8 @@ impl TopicRow {
     }
 
     fn find(connection: &Connection, name: &TopicName) -> StepResult<Option<Self>> {
-        let sql = "SELECT id, kind, epochs, top, oldest, sum, entries, expires FROM topics WHERE name = ?1";
+        let sql =
+            "SELECT id, kind, epochs, top, oldest, sum, entries, expires, used FROM topics WHERE name = ?1";
         let mut statement = connection.prepare_cached(sql).done()?;
         let row = statement.query_row([name.as_str()], |row| {
             let kind = match row.get(1)? {
@@ -87,9 +94,10 @@ impl TopicRow {
             };
             let numbers = [row.get::<_, i64>(3)?, row.get(4)?, row.get(6)?].map(i64::unsigned_abs);
             let epochs: String = row.get(2)?;
-            Ok((row.get(0)?, kind, epochs, numbers, row.get(5)?, row.get(7)?))
+            Ok((row.get(0)?, kind, epochs, numbers, row.get(5)?, row.get(7)?, row.get(8)?))
         });
-        let Some((id, kind, epochs, [top, oldest, entries], sum, expires)) = row.optional().done()? else {
+        let Some((id, kind, epochs, [top, oldest, entries], sum, expires, used)) = row.optional().done()?
+        else {
             return Ok(None);
         };
         Ok(Some(TopicRow {
@@ -103,6 +111,7 @@ impl TopicRow {
             entries,
             expires,
             has_begun: false,
+            used,
             is_changed: false,
         }))
     }
@@ -131,26 +140,40 @@ impl TopicRow {
         Ok(())
     }
 
-    /// Stores the metadata if [`open`](TopicRow::open) has changed it.
-    pub(super) fn store_changed(&mut self, connection: &Connection, now: i64) -> StepResult<()> {
-        if self.is_changed { self.store(connection, now) } else { Ok(()) }
+    /// Stores the metadata if [`open`](TopicRow::open) has changed it, or if it was stored before
+    /// `renewed`, so that a topic with readers stays.
+    pub(super) fn store_changed(
+        &mut self,
+        connection: &Connection,
+        now: i64,
+        renewed: i64,
+    ) -> StepResult<()> {
+        if self.is_changed || self.used < renewed { self.store(connection, now) } else { Ok(()) }
     }
 
-    /// Removes all messages if the newest one has reached its age.
+    /// Ends all messages if the newest one has reached its age.
     pub(super) fn expire(&mut self, connection: &Connection, now: i64) -> StepResult<()> {
         if self.expires.is_some_and(|expires| expires <= now) {
-            self.clear(connection)?;
+            self.clear(connection, now)?;
             self.is_changed = true;
         }
         Ok(())
     }
 
-    /// Removes all messages.
-    pub(super) fn clear(&mut self, connection: &Connection) -> StepResult<()> {
-        let sql = "DELETE FROM messages WHERE topic = ?1";
-        connection.prepare_cached(sql).done()?.execute([self.id]).done()?;
+    /// Ends all messages. Those that one step does not remove have expired.
+    pub(super) fn clear(&mut self, connection: &Connection, now: i64) -> StepResult<()> {
         self.oldest = self.top + 1;
-        self.expires = None;
+        let is_empty = self.remove_old(connection)?;
+        self.expires = (!is_empty).then_some(now);
         Ok(())
+    }
+
+    /// Removes some messages before the oldest one that is kept. Returns whether all of them are
+    /// removed. Readers do not get the others.
+    pub(super) fn remove_old(&self, connection: &Connection) -> StepResult<bool> {
+        let sql = "DELETE FROM messages WHERE (topic, offset) IN
+            (SELECT topic, offset FROM messages WHERE topic = ?1 AND offset < ?2 ORDER BY offset LIMIT ?3)";
+        let values = params![self.id, self.oldest as i64, AT_ONCE as i64];
+        Ok(connection.prepare_cached(sql).done()?.execute(values).done()? < AT_ONCE)
     }
 }

@@ -5,26 +5,41 @@
 use super::{
     errors::{Statement, StepResult},
     tables::FileTables,
+    topic_row::AT_ONCE,
 };
 use rusqlite::params;
 
-/// The largest number of topics, and of ids, that a call removes.
-const AT_ONCE: i64 = 1000;
-
-pub(super) fn remove_expired(tables: &mut FileTables<'_>, keep_idle: i64) -> StepResult<()> {
-    let idle = tables.now.saturating_sub(keep_idle);
+/// Removes some rows. Returns whether all have been removed.
+pub(super) fn remove_expired(tables: &mut FileTables<'_>) -> StepResult<bool> {
+    let idle = tables.now.saturating_sub(tables.keep_idle);
     let expired = "SELECT id FROM topics WHERE expires <= ?1 ORDER BY expires LIMIT ?2";
     let unused = "SELECT id FROM topics WHERE used <= ?1 AND expires IS NULL AND entries = 0 LIMIT ?2";
-    let ids = "SELECT topic, id FROM message_ids WHERE ends <= ?1 ORDER BY ends LIMIT ?2";
+    let old_ids = "SELECT topic, id FROM message_ids WHERE ends <= ?1 ORDER BY ends LIMIT ?2";
+    let ids = format!("SELECT topic, id FROM message_ids WHERE topic IN ({unused}) LIMIT ?2");
+    let messages = format!("SELECT topic, offset FROM messages WHERE topic IN ({expired}) LIMIT ?2");
     let now = tables.now;
+    let mut is_done = true;
     for (sql, time) in [
-        (format!("DELETE FROM message_ids WHERE (topic, id) IN ({ids})"), now),
-        (format!("DELETE FROM messages WHERE topic IN ({expired})"), now),
-        (format!("UPDATE topics SET expires = NULL, oldest = top + 1 WHERE id IN ({expired})"), now),
-        (format!("DELETE FROM message_ids WHERE topic IN ({unused})"), idle),
-        (format!("DELETE FROM topics WHERE id IN ({unused})"), idle),
+        (format!("DELETE FROM message_ids WHERE (topic, id) IN ({old_ids})"), now),
+        (format!("DELETE FROM messages WHERE (topic, offset) IN ({messages})"), now),
+        (
+            format!(
+                "UPDATE topics SET expires = NULL, oldest = top + 1 WHERE id IN ({expired})
+                AND NOT EXISTS (SELECT 1 FROM messages WHERE topic = topics.id)"
+            ),
+            now,
+        ),
+        (format!("DELETE FROM message_ids WHERE (topic, id) IN ({ids})"), idle),
+        (
+            format!(
+                "DELETE FROM topics WHERE id IN ({unused})
+                AND NOT EXISTS (SELECT 1 FROM message_ids WHERE topic = topics.id)"
+            ),
+            idle,
+        ),
     ] {
-        tables.connection.prepare_cached(&sql).done()?.execute(params![time, AT_ONCE]).done()?;
+        let removed = tables.connection.prepare_cached(&sql).done()?.execute(params![time, AT_ONCE as i64]);
+        is_done &= removed.done()? < AT_ONCE;
     }
-    Ok(())
+    Ok(is_done)
 }

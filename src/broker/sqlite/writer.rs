@@ -28,7 +28,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// The largest number of operations in one transaction.
+/// The largest number of requests that are handled before a commit.
 const BATCH_LIMIT: usize = 1024;
 
 /// The time between two removals of expired rows.
@@ -67,6 +67,8 @@ pub(super) struct BrokerWriter {
     wait: AdaptiveWait,
     partitions: Partitions,
     clock: Arc<dyn Clock>,
+    /// The begin, by the clock.
+    started: Instant,
     random: Random,
     sequences: Sequences,
     /// The nodes that have started.
@@ -94,6 +96,7 @@ impl BrokerWriter {
             requests,
             wait: AdaptiveWait::default(),
             partitions: first.partitions,
+            started: first.clock.now(),
             clock: first.clock.clone(),
             sequences: Sequences { generation: random.next(), numbers },
             random,
@@ -136,6 +139,7 @@ impl BrokerWriter {
             };
             let mut batch = Vec::new();
             let mut next = Some(request);
+            let mut handled = 0;
             // Other requests wait for the operations before them.
             let other = loop {
                 match next.take() {
@@ -147,7 +151,8 @@ impl BrokerWriter {
                     }
                     other => break other,
                 }
-                if batch.len() < BATCH_LIMIT {
+                handled += 1;
+                if handled < BATCH_LIMIT {
                     next = self.requests.try_receive().ok();
                 }
             };
@@ -233,6 +238,8 @@ impl BrokerWriter {
         work: impl FnOnce(&mut FileTables<'_>, &mut NodeLeases) -> StepResult<()>,
     ) -> Result<Vec<StoredEvent>, BrokerError> {
         let now = self.now();
+        let running = self.clock.now().saturating_duration_since(self.started);
+        let running = super::tables::millis(running);
         let BrokerFile { database, log } = &mut self.file;
         let connection = &database.connection;
         let execute = |sql: &str| -> StepResult<()> {
@@ -243,6 +250,8 @@ impl BrokerWriter {
             connection,
             partitions: self.partitions,
             now,
+            running,
+            keep_idle: super::tables::millis(self.keep_idle),
             random: &self.random,
             sequences: self.sequences.clone(),
             events: Vec::new(),
@@ -302,10 +311,16 @@ impl BrokerWriter {
         if self.failed.is_some() {
             return;
         }
-        let keep_idle = super::tables::millis(self.keep_idle);
-        let done = self.transact(|tables, _| upkeep::remove_expired(tables, keep_idle));
-        if let Err(error) = done {
-            log::warn!("the broker could not remove what has expired: {error}");
+        let mut is_done = true;
+        let done = self.transact(|tables, _| {
+            is_done = upkeep::remove_expired(tables)?;
+            Ok(())
+        });
+        match done {
+            // The rest has another transaction, after the operations that wait meanwhile.
+            Ok(_) if !is_done => self.next_upkeep = machine::now(),
+            Ok(_) => {}
+            Err(error) => log::warn!("the broker could not remove what has expired: {error}"),
         }
     }
 }

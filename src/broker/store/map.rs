@@ -50,7 +50,8 @@ pub struct MapUpdate {
     pub owner: Option<NodeId>,
     /// The highest position that the node has seen. `None` by default.
     pub seen: Option<Position>,
-    /// The largest number of entries in the map. A change that would exceed it is not made.
+    /// The largest number of entries in the map. A change that would exceed it is not made. A store
+    /// may have a lower limit.
     /// [`MapUpdate::DEFAULT_MAX_ENTRIES`] by default.
     pub max_entries: u64,
 }
@@ -64,6 +65,12 @@ impl MapUpdate {
     /// Creates an update without an owner.
     pub fn new(topic: TopicName, changes: Vec<MapChange>) -> Self {
         MapUpdate { topic, changes, owner: None, seen: None, max_entries: Self::DEFAULT_MAX_ENTRIES }
+    }
+
+    /// Returns the bytes of all keys and values.
+    pub(in crate::broker) fn bytes(&self) -> usize {
+        let bytes = |change: &MapChange| change.key.len() + change.value.as_ref().map_or(0, Bytes::len);
+        self.changes.iter().map(bytes).sum()
     }
 }
 

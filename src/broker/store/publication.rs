@@ -3,6 +3,7 @@
 use super::{
     history_limits::HistoryLimits, message_id::MessageId, position::Position, topic_name::TopicName,
 };
+use crate::error::{Error, Result};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ pub struct Publication {
     pub seen: Option<Position>,
     /// The id by which a repetition is recognised. `None` by default.
     pub id: Option<MessageId>,
-    /// How long the id is remembered. [`DEFAULT_WINDOW`](Publication::DEFAULT_WINDOW) by default.
+    /// How long the id is remembered. [`DEFAULT_WINDOW`](Publication::DEFAULT_WINDOW) by default,
+    /// 1 s to 24 h.
     pub window: Duration,
     /// How much of the topic is kept from now on.
     pub limits: HistoryLimits,
@@ -32,6 +34,15 @@ impl Publication {
     pub fn new(topic: TopicName, payload: Bytes) -> Self {
         let limits = HistoryLimits::new();
         Publication { topic, payload, seen: None, id: None, window: Self::DEFAULT_WINDOW, limits }
+    }
+
+    /// Checks the ranges of the window and of the limits.
+    pub(in crate::broker) fn check(&self) -> Result<()> {
+        let day = Duration::from_secs(24 * 3600);
+        if !(Duration::from_secs(1)..=day).contains(&self.window) {
+            return Err(Error::setting("window", format_args!("{:?}", self.window), "1 s to 24 h"));
+        }
+        self.limits.check()
     }
 }
 

@@ -6,7 +6,7 @@
 use super::stats::RedisStats;
 use crate::{
     bootstrap::ReconnectingChannel,
-    codec::RespValue,
+    codec::{RespLimits, RespValue},
     error::{Error, Result, SendError},
     redis::{
         RedisCommand, RedisSubscription, SubscriptionEvent, connection::LaneConnector, error::RedisError,
@@ -233,6 +233,12 @@ impl RedisClient {
         // Another thread was faster, or has closed the client.
         channel.close();
         known().unwrap_or(Err(RedisError::Closed.into()))
+    }
+
+    /// Returns the limits of requests and replies.
+    #[cfg_attr(not(feature = "broker-redis"), expect(dead_code))]
+    pub(crate) fn resp_limits(&self) -> &RespLimits {
+        &self.handle.connector.limits
     }
 
     /// Completes with the facts about the server, when the first connection for commands is ready:

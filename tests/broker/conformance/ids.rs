@@ -5,9 +5,12 @@ use super::{
     recorder::{Connection, texts, topic},
 };
 use crate::support::wait::done;
-use netwheel::broker::{
-    MessageId, TopicName,
-    store::{Publication, Published},
+use netwheel::{
+    Error,
+    broker::{
+        MessageId, TopicName,
+        store::{Publication, Published},
+    },
 };
 use std::time::Duration;
 
@@ -37,4 +40,22 @@ pub(super) fn ids_are_forgotten_after_the_window(store: &dyn Store) {
     store.pass(Duration::from_millis(1500));
     let second = publish(&node, &lobby, "c", "ann", "1");
     assert!(!second.is_duplicate && second.position.offset == first.position.offset + 1);
+}
+
+/// Nothing is stored then, also when the message is sent again.
+pub(super) fn a_window_out_of_range_is_refused(store: &dyn Store) {
+    let (node, lobby) = (Connection::new(store), topic("lobby"));
+    for window in [Duration::ZERO, Duration::from_millis(999), Duration::from_secs(24 * 3600 + 1)] {
+        for _ in 0..2 {
+            let mut publication = Publication::new(lobby.clone(), "a".into());
+            publication.id = Some(MessageId::new("ann", "1").unwrap());
+            publication.window = window;
+            let refused = done(node.broker.publish(publication));
+            assert!(matches!(refused, Err(Error::Setting(_))), "{window:?}: {refused:?}");
+        }
+    }
+    let mut publication = Publication::new(lobby.clone(), "a".into());
+    publication.limits = publication.limits.messages(1_000_001);
+    assert!(matches!(done(node.broker.publish(publication)), Err(Error::Setting(_))));
+    assert!(texts(&node.read_all(&lobby)).is_empty());
 }

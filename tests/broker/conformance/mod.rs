@@ -51,6 +51,7 @@ const TESTS: &[(&str, Test)] = &[
     ("other positions begin no epoch", positions::other_positions_begin_no_epoch),
     ("repeated ids are one message", ids::repeated_ids_are_one_message),
     ("ids are forgotten after the window", ids::ids_are_forgotten_after_the_window),
+    ("a window out of range is refused", ids::a_window_out_of_range_is_refused),
     ("the sequence counts events", partitions::the_sequence_counts_events),
     ("only followed partitions are delivered", partitions::only_followed_partitions_are_delivered),
     ("tops answers in the order of the question", partitions::tops_answers_in_the_order_of_the_question),

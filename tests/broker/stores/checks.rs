@@ -1,13 +1,21 @@
 //! What a broker demands of its servers.
 
-use super::{node::Node, redis_process::RedisProcess};
-use crate::support::wait::done;
+use super::{
+    node::{Node, topic},
+    redis_process::RedisProcess,
+};
+use crate::support::wait::{PATIENCE, done};
+use bytes::Bytes;
 use netwheel::{
     Error,
-    broker::{Broker, BrokerError, RedisBroker},
+    broker::{
+        Broker, BrokerError, RedisBroker,
+        store::{BrokerEvent, MapChange, MapUpdate, Notification},
+    },
+    codec::RespLimits,
     redis::RedisClient,
 };
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn refusal<B: Broker>(node: &Node<B>) -> BrokerError {
     let error = node.publish("x").unwrap_err();
@@ -77,6 +85,7 @@ fn wrong_settings_are_refused_at_the_start() {
     for broker in [
         broker().prefix(""),
         broker().prefix("a{b}"),
+        broker().prefix("chat:3"),
         broker().prefix("x".repeat(65)),
         broker().operation_timeout(Duration::from_millis(9)),
         broker().operation_timeout(Duration::from_secs(601)),
@@ -100,4 +109,78 @@ fn a_broker_starts_once_and_ends() {
     done(node.broker.close()).unwrap();
     assert_eq!(refusal(&node), BrokerError::Closed);
     done(node.broker.close()).unwrap();
+}
+
+/// A node without a subscription notices another process, whose settings are not suitable.
+#[test]
+fn another_process_is_checked_by_a_node_that_only_publishes() {
+    let Some(mut redis) = RedisProcess::start(&[]) else { return };
+    let node = Node::start(redis.broker());
+    node.publish("x").unwrap();
+    redis.kill();
+    redis.arguments.extend(["--maxmemory-policy", "allkeys-lru"].map(str::to_owned));
+    redis.restart();
+    let begun = Instant::now();
+    loop {
+        let published = node.publish("x");
+        if let Err(error) = published
+            && let Some(BrokerError::Unsuitable(_)) = BrokerError::of(&error)
+        {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "messages are still stored");
+    }
+}
+
+#[test]
+fn a_refused_subscription_is_tried_again() {
+    let Some(redis) = RedisProcess::start(&[]) else { return };
+    redis.ask("ACL SETUSER limited on >secret ~* resetchannels +@all");
+    let client = redis.builder().user("limited", "secret").connect().unwrap();
+    let node = Node::start(RedisBroker::new(client));
+    let partition = node.partitions.of(&topic());
+    node.broker.follow(partition, true);
+    node.wait_for(|event| {
+        let BrokerEvent::Interrupted(at, BrokerError::Refused(_)) = event else { return None };
+        (*at == partition).then_some(())
+    });
+    redis.ask("ACL SETUSER limited allchannels");
+    done(node.broker.end_lost_leases()).unwrap();
+    node.wait_for(|event| matches!(event, BrokerEvent::Following(at) if *at == partition).then_some(()));
+}
+
+/// Such an event would end the connections of all followers.
+#[test]
+fn a_message_that_does_not_fit_into_an_event_is_refused() {
+    let Some(redis) = RedisProcess::start(&[]) else { return };
+    let node = Node::start(redis.broker());
+    node.follow();
+    let large = Bytes::from(vec![b'x'; (1 << 20) - 511]);
+    assert!(matches!(node.publish(large.clone()), Err(Error::Setting(_))));
+    let update = MapUpdate::new(topic(), vec![MapChange::set("key", large.clone())]);
+    assert!(matches!(done(node.broker.change(update)), Err(Error::Setting(_))));
+    assert!(node.broker.notify(Notification::new(topic(), large.clone())).is_err());
+    let published = node.publish(large.slice(1..)).unwrap();
+    node.wait_for(|event| match event {
+        BrokerEvent::Stored(event) => Some(event.sequence),
+        BrokerEvent::Interrupted(..) => panic!("{event:?}"),
+        _ => None,
+    });
+    assert_eq!(published.position.offset, 1, "nothing was stored before");
+}
+
+/// A map has at most as many entries as a reply of the client may have.
+#[test]
+fn a_map_fits_into_a_reply() {
+    let Some(redis) = RedisProcess::start(&[]) else { return };
+    let client = redis.builder().resp_limits(RespLimits::new().max_elements(208)).connect().unwrap();
+    let node = Node::start(RedisBroker::new(client));
+    let mut made = 0;
+    for round in 0..4 {
+        let changes = (0..40).map(|number| MapChange::set(format!("{round}.{number}"), "x")).collect();
+        let changed = done(node.broker.change(MapUpdate::new(topic(), changes))).unwrap();
+        made += changed.made.iter().filter(|made| **made).count();
+    }
+    assert_eq!(made, 100);
+    assert_eq!(done(node.broker.snapshot(&topic(), None)).unwrap().entries.len(), 100);
 }

@@ -86,3 +86,23 @@ fn followers_are_told_of_interruptions() {
     node.publish("c").unwrap();
     assert!(node.recovers(first.position));
 }
+
+/// The server forgets its scripts again and again. Its replies say that it has not executed them.
+#[test]
+fn messages_are_stored_in_order_by_a_server_that_forgets_its_scripts() {
+    let Some(redis) = RedisProcess::start(&[]) else { return };
+    let node = Node::start(redis.broker());
+    let operator = redis.client();
+    let mut published = Vec::new();
+    for number in 0..2000 {
+        let mut publication = node.publication(format!("{number}"));
+        publication.limits = publication.limits.messages(10_000);
+        published.push(node.broker.publish(publication));
+        if number % 100 == 50 {
+            done(operator.call(["SCRIPT", "FLUSH"])).unwrap();
+        }
+    }
+    let offsets: Vec<u64> =
+        published.into_iter().map(|published| done(published).unwrap().position.offset).collect();
+    assert_eq!(offsets, (1..=2000).collect::<Vec<_>>());
+}

@@ -17,7 +17,8 @@ use crate::support::wait::done;
 pub(super) struct RedisProcess {
     directory: TempDir,
     process: Option<Process>,
-    arguments: Vec<String>,
+    /// The arguments of the next start.
+    pub(super) arguments: Vec<String>,
     pub(super) group: EventLoopGroup,
 }
 

@@ -6,7 +6,12 @@ use super::{
     node::{Node, topic},
     redis_process::RedisProcess,
 };
-use netwheel::broker::{Position, store::Epochs};
+use crate::support::wait::done;
+use netwheel::{
+    broker::{Broker, MessageId, Position, store::Epochs},
+    codec::RespValue,
+};
+use std::time::Duration;
 
 const UNSAFE: &[&str] = &["--appendonly", "yes", "--appendfsync", "no"];
 
@@ -117,9 +122,6 @@ fn a_reader_is_told_when_keys_are_gone() {
 /// An id that was remembered for a lost message does not count.
 #[test]
 fn a_repetition_of_a_lost_message_is_stored() {
-    use crate::support::wait::done;
-    use netwheel::broker::{Broker, MessageId};
-
     let Some(redis) = RedisProcess::start(&["--appendonly", "no"]) else { return };
     let node = Node::start(redis.broker());
     let publish = || {
@@ -134,4 +136,79 @@ fn a_repetition_of_a_lost_message_is_stored() {
     let again = publish();
     assert!(!again.is_duplicate && again.position.epoch != first.position.epoch);
     assert!(publish().is_duplicate);
+}
+
+/// A node with members asks first after the metadata was lost. The messages of the lost epoch do
+/// not come back in the new one.
+#[test]
+fn messages_without_metadata_are_gone_also_after_a_question_for_the_top() {
+    let Some(redis) = RedisProcess::start(&["--appendonly", "no"]) else { return };
+    let node = Node::start(redis.broker());
+    let partition = node.partitions.of(&topic()).get();
+    for next in ["read", "publish"] {
+        for number in 0..3 {
+            node.publish(format!("{number}")).unwrap();
+        }
+        redis.ask(&format!("DEL {{netwheel:{partition}}}:topic:lobby"));
+        assert_eq!(node.top(None).top, 0, "{next}");
+        if next == "publish" {
+            assert_eq!(node.publish("new").unwrap().position.offset, 1);
+        }
+        let history = node.read(0).unwrap();
+        let expected = u64::from(next == "publish");
+        let found = (history.top, history.messages.len() as u64, history.oldest);
+        assert_eq!(found, (expected, expected, 1), "{next}");
+    }
+}
+
+/// The messages of a topic never outlive its metadata, whatever happens first.
+#[test]
+fn metadata_lives_longer_than_messages() {
+    let Some(redis) = RedisProcess::start(&["--appendonly", "no"]) else { return };
+    let minute = Duration::from_secs(60);
+    let node = Node::start(redis.broker().keep_idle(minute));
+    let partition = node.partitions.of(&topic()).get();
+    let left = |kind: &str| match redis.ask(&format!("PTTL {{netwheel:{partition}}}:{kind}:lobby")) {
+        RespValue::Integer(left) => left,
+        other => panic!("{other:?}"),
+    };
+    let publish = |age: Duration| {
+        let mut publication = node.publication("x");
+        publication.limits = publication.limits.age(age);
+        done(node.broker.publish(publication)).unwrap();
+        assert!(left("topic") >= left("stream"), "{age:?}: {} and {}", left("topic"), left("stream"));
+    };
+    node.read(0).unwrap();
+    publish(10 * minute);
+    publish(24 * 60 * minute);
+    let before = left("stream");
+    node.top(None);
+    node.read(0).unwrap();
+    publish(Duration::from_secs(1));
+    assert!(left("topic") >= before - 1000, "it is not shortened");
+}
+
+/// Nearly all of many messages are beyond a limit. The script does not read each of them.
+#[test]
+fn trimming_reads_few_messages() {
+    let Some(redis) = RedisProcess::start(&["--appendonly", "no"]) else { return };
+    let node = Node::start(redis.broker());
+    let publish = |bytes: u64| {
+        let mut publication = node.publication("xxxx");
+        publication.limits = publication.limits.messages(100_000).bytes(bytes);
+        node.broker.publish(publication)
+    };
+    let all: Vec<_> = (0..3000).map(|_| publish(1 << 20)).collect();
+    for published in all {
+        done(published).unwrap();
+    }
+    redis.ask("CONFIG RESETSTAT");
+    done(publish(10)).unwrap();
+    let stats = redis.ask("INFO commandstats");
+    let stats = String::from_utf8_lossy(stats.as_bytes().unwrap()).into_owned();
+    let calls = stats.split("cmdstat_xrange:calls=").nth(1).and_then(|rest| rest.split(',').next());
+    let calls: u32 = calls.expect(&stats).parse().unwrap();
+    assert!(calls <= 13, "{calls} calls of XRANGE");
+    let history = node.read(0).unwrap();
+    assert_eq!((history.oldest, history.messages.len()), (3000, 2));
 }

@@ -5,11 +5,21 @@ use crate::support::{
     process::{Process, play, plays},
     wait::done,
 };
+use bytes::Bytes;
 use netwheel::{
     Error,
-    broker::{Broker, BrokerError, Position, SqliteBroker},
+    broker::{
+        Broker, BrokerError, Position, SqliteBroker,
+        store::{BrokerEvent, BrokerSink, BrokerStart, Notification, Partitions},
+    },
+    time::SystemClock,
 };
-use std::{io::Write, path::Path, time::Duration};
+use std::{
+    io::Write,
+    path::Path,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 fn open(path: &Path) -> Node<SqliteBroker> {
     Node::start(SqliteBroker::open(path).unwrap())
@@ -86,4 +96,77 @@ fn wrong_settings_are_refused_at_the_start() {
     let refused = all.into_iter().filter_map(|one| done(one).err());
     assert!(refused.into_iter().any(|error| matches!(BrokerError::of(&error), Some(BrokerError::Full(_)))));
     let _ = topic();
+}
+
+/// A sink that answers each notification with another one, so that requests never end.
+struct Echo(OnceLock<SqliteBroker>);
+
+impl BrokerSink for Echo {
+    fn handle(&self, event: BrokerEvent) {
+        if let (BrokerEvent::Notified(notification), Some(broker)) = (event, self.0.get()) {
+            let _ = broker.notify(notification);
+        }
+    }
+}
+
+#[test]
+fn notifications_without_end_do_not_delay_a_commit() {
+    let directory = tempfile::tempdir().unwrap();
+    let broker = SqliteBroker::open(directory.path().join("rooms.db")).unwrap();
+    let (echo, partitions) = (Arc::new(Echo(OnceLock::new())), Partitions::default());
+    let other = broker.clone();
+    let start = |sink: Arc<Echo>| BrokerStart::new(partitions, sink, Arc::new(SystemClock), 1);
+    other.start(start(echo.clone())).unwrap();
+    other.follow(partitions.of(&topic()), true);
+    let sender = other.clone();
+    sender.start(start(Arc::new(Echo(OnceLock::new())))).unwrap();
+    echo.0.set(sender).unwrap();
+    let node = Node::start(broker);
+    node.broker.notify(Notification::new(topic(), "again".into())).unwrap();
+    for _ in 0..3 {
+        node.publish("x").unwrap();
+    }
+    done(echo.0.get().unwrap().close()).unwrap();
+    done(other.close()).unwrap();
+}
+
+/// Messages that are not kept any more are removed in steps, and not read meanwhile.
+#[cfg(feature = "rusqlite-040")]
+#[test]
+fn many_messages_are_removed_in_steps() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rooms.db");
+    let node = open(&path);
+    let publish = |messages: u64| {
+        let mut publication = node.publication("x");
+        publication.limits = publication.limits.messages(messages);
+        node.broker.publish(publication)
+    };
+    let all: Vec<_> = (0..2500).map(|_| publish(10_000)).collect();
+    for one in all {
+        done(one).unwrap();
+    }
+    done(publish(0)).unwrap();
+    let history = node.read(0).unwrap();
+    assert_eq!((history.top, history.oldest, history.messages.len()), (2501, 2502, 0));
+    done(node.broker.close()).unwrap();
+    let rows = || {
+        let connection = netwheel::durable::rusqlite::Connection::open(&path).unwrap();
+        connection.query_row("SELECT count(*) FROM messages", [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    assert!((1..2500).contains(&rows()), "{} messages are left", rows());
+    let node = open(&path);
+    assert!(node.read(0).unwrap().messages.is_empty());
+    node.publish("new").unwrap();
+    assert_eq!(node.read(0).unwrap().messages.len(), 1);
+}
+
+#[test]
+fn the_bytes_that_wait_are_limited() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = open(&directory.path().join("rooms.db"));
+    let payload = Bytes::from(vec![0; 1 << 20]);
+    let all: Vec<_> = (0..400).map(|_| node.broker.publish(node.publication(payload.clone()))).collect();
+    let refused = all.into_iter().filter_map(|one| done(one).err()).collect::<Vec<_>>();
+    assert!(refused.iter().any(|error| matches!(BrokerError::of(error), Some(BrokerError::Full(_)))));
 }

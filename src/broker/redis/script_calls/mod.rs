@@ -11,13 +11,16 @@ use super::{
     wire_event,
 };
 use crate::{
-    broker::store::{
-        BrokerError, BrokerStart, Changed, Epoch, History, LeaseKind, MapCondition, MapUpdate, NodeId,
-        NodeLease, Notification, Partition, PartitionTops, Position, Publication, Published, ReadFrom,
-        ReadRange, Snapshot, TopicName, TopicSeen,
+    broker::{
+        pending_limit::{MAX_PENDING_BYTES, PendingLimit},
+        store::{
+            BrokerError, BrokerStart, Changed, Epoch, History, LeaseKind, MapCondition, MapUpdate, NodeId,
+            NodeLease, Notification, Partition, PartitionTops, Position, Publication, Published, ReadFrom,
+            ReadRange, Snapshot, TopicName, TopicSeen,
+        },
     },
     codec::RespValue,
-    error::Result,
+    error::{Error, Result},
     machine,
     redis::{RedisCommand, RedisScript, ServerInfo},
     sync::{Completion, Random, completion},
@@ -32,6 +35,15 @@ const MAX_OFFSET: u64 = 1 << 53;
 /// The bytes that an operation without a payload counts for in the limits of the client.
 const WEIGHT: usize = 512;
 
+/// The largest number of messages that wait behind those which are sent again.
+const MAX_WAITING: usize = 16_384;
+
+/// The most bytes of the head of an event, with the name of a topic.
+const MAX_EVENT_HEAD: usize = 512;
+
+/// The most bytes of the head of a change in an event, with the node that owns the entry.
+const MAX_CHANGE_HEAD: usize = 256;
+
 /// The scripts, with their digests.
 struct BrokerScripts {
     publish: RedisScript,
@@ -44,7 +56,7 @@ struct BrokerScripts {
     lost: RedisScript,
 }
 
-/// BrokerTimes of a broker.
+/// The times of a broker.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BrokerTimes {
     /// The time of an operation, from the call to the completion.
@@ -58,6 +70,8 @@ pub(super) struct ScriptCalls {
     pub(super) keys: Keys,
     pub(super) times: BrokerTimes,
     lanes: Vec<PublishLane>,
+    /// The messages of all lanes that wait behind those which are sent again.
+    waiting: Arc<PendingLimit>,
     random: Random,
     scripts: BrokerScripts,
 }
@@ -90,6 +104,7 @@ impl ScriptCalls {
         ScriptCalls {
             lanes: start.partitions.all().map(|_| PublishLane::default()).collect(),
             random: Random::new(start.seed ^ machine::seed().map_or_else(Random::system_seed, |_| 0)),
+            waiting: PendingLimit::new(MAX_WAITING, MAX_PENDING_BYTES),
             servers,
             keys,
             times,
@@ -105,6 +120,23 @@ impl ScriptCalls {
             },
             start,
         }
+    }
+
+    /// Fails if the event of a message or of a map change would exceed the longest string of the
+    /// client, which would end the connections of all followers.
+    fn check_event(&self, partition: Partition, setting: &'static str, bytes: usize) -> Result<()> {
+        let longest = self.server(partition).client.resp_limits().max_bulk_len;
+        if bytes.saturating_add(MAX_EVENT_HEAD) > longest {
+            let allowed = "at most `max_bulk_len` of the client, less 512 bytes";
+            return Err(Error::setting(setting, format_args!("{bytes} bytes"), allowed));
+        }
+        Ok(())
+    }
+
+    /// Returns how many pairs of strings a reply may have, besides some other elements.
+    fn max_pairs(&self, partition: Partition) -> u64 {
+        let elements = self.server(partition).client.resp_limits().max_elements;
+        (elements.saturating_sub(8) / 2) as u64
     }
 
     /// Returns the server of a partition. There is at least one.
@@ -125,19 +157,22 @@ impl ScriptCalls {
     fn call<T: Send + 'static>(
         self: &Arc<Self>,
         partition: Partition,
+        weight: usize,
         build: impl FnOnce(&ScriptCalls, &ServerInfo) -> RedisCommand + Send + 'static,
         parse: impl FnOnce(RespValue) -> Parsed<T> + Send + 'static,
     ) -> Completion<T> {
         let (completer, done) = completion(None);
         let operations = self.clone();
-        self.server(partition).when_suitable(move |passed| {
+        // From the call, so that the time behind the check counts.
+        let deadline = machine::now() + self.times.operation_timeout;
+        self.server(partition).when_suitable(weight, move |passed| {
             if let Err(error) = passed {
                 return completer.complete(Err(error.into()));
             }
             let client = operations.server(partition).client.clone();
-            let timeout = operations.times.operation_timeout;
+            let timeout = deadline.saturating_duration_since(machine::now());
             let command = RedisCommand::built_with(move |server| build(&operations, server));
-            let command = command.weight(WEIGHT).affinity(partition.get().into()).timeout(timeout);
+            let command = command.weight(weight).affinity(partition.get().into()).timeout(timeout);
             client.call(command).on_complete(move |replied| {
                 let parsed = replied.map_err(|error| broker_error(&error)).and_then(parse);
                 completer.complete(parsed.map_err(Into::into));
@@ -169,11 +204,14 @@ impl ScriptCalls {
 
     pub(super) fn publish(self: &Arc<Self>, publication: Publication) -> Completion<Published> {
         let partition = self.start.partitions.of(&publication.topic);
+        if let Err(error) = self.check_event(partition, "payload", publication.payload.len()) {
+            return Completion::ready(Err(error));
+        }
         let (completer, done) = completion(None);
         let deadline = machine::now() + self.times.operation_timeout;
         let pending = PendingMessage::new(publication, completer, deadline);
         let operations = self.clone();
-        self.server(partition).when_suitable(move |passed| match passed {
+        self.server(partition).when_suitable(pending.weight(), move |passed| match passed {
             Ok(()) => operations.submit(partition, pending),
             Err(error) => pending.fail(error),
         });
@@ -204,6 +242,7 @@ impl ScriptCalls {
 
     pub(super) fn notify(&self, notification: &Notification) -> Result<()> {
         let partition = self.start.partitions.of(&notification.topic);
+        self.check_event(partition, "payload", notification.payload.len())?;
         let client = &self.server(partition).client;
         if client.server_info().is_none() {
             return Err(BrokerError::Unreachable("there is no connection".into()).into());
@@ -222,19 +261,20 @@ impl ScriptCalls {
 
     pub(super) fn read(self: &Arc<Self>, topic: &TopicName, range: ReadRange) -> Completion<History> {
         let (topic, partition) = (topic.clone(), self.start.partitions.of(topic));
+        let max_messages = range.max_messages.min(self.max_pairs(partition));
         let build = move |operations: &ScriptCalls, server: &ServerInfo| {
             let keys = operations.keys.partition(partition.get());
             let name = topic.as_str().as_bytes();
             let (from, most) = match range.from {
-                ReadFrom::After(offset) => (text(offset.min(MAX_OFFSET)), range.max_messages),
-                ReadFrom::Last(messages) => ("-".into(), messages.min(range.max_messages)),
+                ReadFrom::After(offset) => (text(offset.min(MAX_OFFSET)), max_messages),
+                ReadFrom::Last(messages) => ("-".into(), messages.min(max_messages)),
             };
             let mut arguments = operations.common(partition, &topic, range.seen, server);
-            arguments.extend([from, text(most.min(MAX_OFFSET)), text(range.max_bytes.min(MAX_OFFSET))]);
+            arguments.extend([from, text(most), text(range.max_bytes.min(MAX_OFFSET))]);
             let names = [keys.metadata(name), keys.sequence(), keys.stream(name)];
             operations.scripts.read.command(names, arguments)
         };
-        self.call(partition, build, reply::history)
+        self.call(partition, WEIGHT, build, reply::history)
     }
 
     pub(super) fn tops(
@@ -242,6 +282,8 @@ impl ScriptCalls {
         partition: Partition,
         topics: Vec<TopicSeen>,
     ) -> Completion<PartitionTops> {
+        // A name, and other arguments.
+        let weight = WEIGHT + topics.iter().map(|seen| 256 + 3 * seen.topic.as_str().len()).sum::<usize>();
         let build = move |operations: &ScriptCalls, server: &ServerInfo| {
             let keys = operations.keys.partition(partition.get());
             let mut names = vec![keys.sequence()];
@@ -255,18 +297,25 @@ impl ScriptCalls {
             }
             operations.scripts.tops.command(names, arguments)
         };
-        self.call(partition, build, reply::tops)
+        self.call(partition, weight, build, reply::tops)
     }
 
     pub(super) fn change(self: &Arc<Self>, update: MapUpdate) -> Completion<Changed> {
         let partition = self.start.partitions.of(&update.topic);
+        let weight = WEIGHT + update.bytes();
+        let bytes = update.bytes() + MAX_CHANGE_HEAD * update.changes.len();
+        if let Err(error) = self.check_event(partition, "changes", bytes) {
+            return Completion::ready(Err(error));
+        }
+        // So that a snapshot fits into a reply.
+        let max_entries = update.max_entries.min(self.max_pairs(partition));
         let build = move |operations: &ScriptCalls, server: &ServerInfo| {
             let keys = operations.keys.partition(partition.get());
             let topic = update.topic.as_str().as_bytes();
             let mut arguments = operations.common(partition, &update.topic, update.seen, server);
             let owner = update.owner.map(|owner| owner.to_string()).unwrap_or_default();
             let [_, _, owned] = keys.begins();
-            arguments.extend([owner.into(), text(update.max_entries.min(MAX_OFFSET)), owned]);
+            arguments.extend([owner.into(), text(max_entries), owned]);
             for change in update.changes {
                 let (kind, value) = change.value.map_or(("-", Bytes::new()), |value| ("=", value));
                 let condition = match change.condition {
@@ -279,7 +328,7 @@ impl ScriptCalls {
             let names = [keys.metadata(topic), keys.sequence(), keys.map(topic), keys.ended()];
             operations.scripts.change.command(names, arguments)
         };
-        self.call(partition, build, reply::changed)
+        self.call(partition, weight, build, reply::changed)
     }
 
     pub(super) fn snapshot(
@@ -294,7 +343,7 @@ impl ScriptCalls {
             let names = [keys.metadata(name), keys.sequence(), keys.map(name)];
             operations.scripts.snapshot.command(names, operations.common(partition, &topic, seen, server))
         };
-        self.call(partition, build, reply::snapshot)
+        self.call(partition, WEIGHT, build, reply::snapshot)
     }
 
     /// Removes some entries of a node from the maps of a partition. Completes with the number of
@@ -313,7 +362,7 @@ impl ScriptCalls {
             arguments.extend([node.into(), text(AT_ONCE), metadata, maps, millis(REMEMBERED)]);
             operations.scripts.sweep.command(names, arguments)
         };
-        self.call(partition, build, |reply| reply::number(&reply))
+        self.call(partition, WEIGHT, build, |reply| reply::number(&reply))
     }
 
     pub(super) fn renew_lease(self: &Arc<Self>, lease: &NodeLease) -> Completion<()> {
@@ -328,7 +377,7 @@ impl ScriptCalls {
             let arguments = [node.into(), name.into(), duration, Bytes::from(kind)];
             operations.scripts.renew.command(operations.lease_keys(), arguments)
         };
-        self.call(Partition::new(0), build, |reply| match reply {
+        self.call(Partition::new(0), WEIGHT, build, |reply| match reply {
             RespValue::Integer(1) => Ok(()),
             RespValue::Integer(-1) => Err(BrokerError::LeaseTaken),
             _ => Err(BrokerError::LeaseEnded),
@@ -342,7 +391,7 @@ impl ScriptCalls {
             let nodes = nodes.iter().map(NodeId::to_string);
             operations.scripts.lost.command(operations.lease_keys(), nodes)
         };
-        self.call(Partition::new(0), build, reply::nodes)
+        self.call(Partition::new(0), WEIGHT, build, reply::nodes)
     }
 
     /// Notes that the entries of a node were removed.
@@ -352,7 +401,7 @@ impl ScriptCalls {
             let [_, _, ended] = operations.lease_keys();
             RedisCommand::new("SREM").arg(ended).arg(node)
         };
-        self.call(Partition::new(0), build, |_| Ok(()))
+        self.call(Partition::new(0), WEIGHT, build, |_| Ok(()))
     }
 
     fn lease_keys(&self) -> [Bytes; 3] {

@@ -6,9 +6,10 @@
 //! in flight any more, all messages are sent again in their order. A message is not sent again if a
 //! later one was stored.
 
-use super::ScriptCalls;
+use super::{ScriptCalls, WEIGHT};
 use crate::{
     broker::{
+        pending_limit::PendingPermit,
         redis::{errors::broker_error, reply},
         store::{BrokerError, Partition, Publication, Published},
     },
@@ -19,7 +20,6 @@ use crate::{
     sync::Completer,
 };
 use std::{
-    collections::VecDeque,
     mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
@@ -30,6 +30,8 @@ pub(super) struct PendingMessage {
     publication: Arc<Publication>,
     completer: Completer<Published>,
     deadline: Instant,
+    /// Until when a repetition is certainly recognised.
+    repeats_until: Instant,
     /// The place in the order of the lane.
     number: u64,
     /// Whether an earlier attempt may have stored the message.
@@ -49,9 +51,18 @@ struct LaneState {
     is_sending: bool,
     /// Messages that are to be sent again.
     failed: Vec<PendingMessage>,
-    waiting: VecDeque<PendingMessage>,
+    /// Messages that were published since then.
+    waiting: Vec<(PendingMessage, PendingPermit)>,
     /// The number behind the last message that was stored.
     stored: u64,
+}
+
+impl LaneState {
+    /// Keeps a message that is sent again. A lane with such messages is recovering.
+    fn park(&mut self, pending: PendingMessage) {
+        self.failed.push(pending);
+        self.is_recovering = true;
+    }
 }
 
 impl PublishLane {
@@ -62,8 +73,9 @@ impl PublishLane {
 
 impl PendingMessage {
     pub(super) fn new(publication: Publication, completer: Completer<Published>, deadline: Instant) -> Self {
+        let repeats_until = deadline.min(machine::now() + publication.window);
         let publication = Arc::new(publication);
-        PendingMessage { publication, completer, deadline, number: 0, is_uncertain: false }
+        PendingMessage { publication, completer, deadline, repeats_until, number: 0, is_uncertain: false }
     }
 
     pub(super) fn fail(self, error: BrokerError) {
@@ -76,10 +88,20 @@ impl PendingMessage {
         self.completer.complete(Err(error.into()));
     }
 
+    pub(super) fn weight(&self) -> usize {
+        self.publication.payload.len() + WEIGHT
+    }
+
+    /// Returns whether the server did not know the script, and so has not executed it.
+    fn is_unknown_script(&self, error: &Error) -> bool {
+        matches!(RedisError::of(error), Some(RedisError::Reply(reply)) if reply.code() == "NOSCRIPT")
+            && self.deadline > machine::now()
+    }
+
     fn may_be_sent_again(&self, error: &Error) -> bool {
         self.publication.id.is_some()
             && RedisError::of(error).is_some_and(RedisError::may_be_executed)
-            && self.deadline > machine::now()
+            && self.repeats_until > machine::now()
     }
 }
 
@@ -90,7 +112,13 @@ impl ScriptCalls {
         pending.number = lane.next_number;
         lane.next_number += 1;
         if lane.is_recovering {
-            lane.waiting.push_back(pending);
+            match self.waiting.take(pending.weight()) {
+                Some(permit) => lane.waiting.push((pending, permit)),
+                None => {
+                    drop(lane);
+                    pending.fail(BrokerError::Full("too many messages wait behind a failed one".into()));
+                }
+            }
             return;
         }
         lane.in_flight += 1;
@@ -101,7 +129,7 @@ impl ScriptCalls {
 
     fn send(self: &Arc<Self>, partition: Partition, pending: PendingMessage, attempt: u64) {
         let (operations, publication) = (self.clone(), pending.publication.clone());
-        let weight = publication.payload.len();
+        let weight = pending.weight();
         let command = RedisCommand::built_with(move |server| {
             if operations.lane(partition).lock().attempt != attempt {
                 return RedisCommand::from(["PING"]);
@@ -129,17 +157,21 @@ impl ScriptCalls {
                 lane.stored = lane.stored.max(pending.number + 1);
                 Some((pending, Ok(value)))
             }
-            // A command of an earlier attempt.
+            // A command of an earlier attempt, which has done nothing.
             Ok(_) => {
-                lane.failed.push(pending);
+                lane.park(pending);
+                None
+            }
+            Err(error) if pending.is_unknown_script(&error) => {
+                lane.attempt = lane.attempt.max(attempt + 1);
+                lane.park(pending);
                 None
             }
             Err(error) if pending.may_be_sent_again(&error) => {
-                lane.is_recovering = true;
                 // The first failure of an attempt ends it.
                 lane.attempt = lane.attempt.max(attempt + 1);
                 pending.is_uncertain = true;
-                lane.failed.push(pending);
+                lane.park(pending);
                 None
             }
             Err(error) => Some((pending, Err(error))),
@@ -164,20 +196,23 @@ impl ScriptCalls {
     fn send_again(self: &Arc<Self>, partition: Partition) {
         loop {
             let mut lane = self.lane(partition).lock();
+            if lane.in_flight > 0 && !lane.failed.is_empty() {
+                // The attempt that has just begun has failed. The last one in flight goes on.
+                lane.is_sending = false;
+                return;
+            }
             let mut again = mem::take(&mut lane.failed);
             again.sort_by_key(|pending| pending.number);
             let stored = lane.stored;
             let (late, mut again): (Vec<_>, Vec<_>) =
                 again.into_iter().partition(|pending| pending.number < stored);
-            again.extend(mem::take(&mut lane.waiting));
+            again.extend(mem::take(&mut lane.waiting).into_iter().map(|(pending, _)| pending));
             lane.in_flight += again.len();
             let attempt = lane.attempt;
-            if again.is_empty() {
-                lane.is_sending = false;
-                lane.is_recovering = false;
-            }
-            drop(lane);
             let is_done = again.is_empty();
+            lane.is_sending = !is_done;
+            lane.is_recovering = !is_done;
+            drop(lane);
             for pending in late {
                 pending.fail(BrokerError::Refused("a later message was stored first".into()));
             }
@@ -185,12 +220,6 @@ impl ScriptCalls {
                 self.send(partition, pending, attempt);
             }
             if is_done {
-                return;
-            }
-            let mut lane = self.lane(partition).lock();
-            if lane.waiting.is_empty() && (lane.failed.is_empty() || lane.in_flight > 0) {
-                lane.is_sending = false;
-                lane.is_recovering = !lane.failed.is_empty();
                 return;
             }
         }

@@ -20,9 +20,9 @@ local function store_update(topic, name, sequence_key, now, changes)
   redis.call('HSET', topic.key, 'length', text(topic.length))
   if topic.length > 0 then
     -- Entries do not expire, and so the metadata does not.
+    redis.call('HSET', topic.key, 'until', 0)
     redis.call('PERSIST', topic.key)
   else
-    topic.expiry = 0
     keep_topic(topic, tonumber(ARGV[3]), now)
   end
   redis.call('PUBLISH', ARGV[4], head .. table.concat(changes))

@@ -16,3 +16,6 @@ pub(crate) const SNAPSHOT: &str = script!("topic.lua", "snapshot.lua");
 pub(crate) const SWEEP: &str = script!("topic.lua", "map.lua", "sweep.lua");
 pub(crate) const RENEW: &str = script!("renew.lua");
 pub(crate) const LOST: &str = script!("lost.lua");
+
+/// All scripts.
+pub(crate) const ALL: [&str; 8] = [PUBLISH, READ, TOPS, CHANGE, SNAPSHOT, SWEEP, RENEW, LOST];

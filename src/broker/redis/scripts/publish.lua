@@ -14,8 +14,7 @@ local topic = open_topic(KEYS[1])
 if is_other_kind(topic, 'messages') then
   return other_kind()
 end
-local is_new = not topic.epoch
-if is_new or is_rewound(topic, ARGV[6], ARGV[7]) then
+if not topic.epoch or is_rewound(topic, ARGV[6], ARGV[7]) then
   begin_epoch(topic, id)
 end
 
@@ -31,40 +30,46 @@ if topic.run ~= run and not topic.has_begun then
   begin_epoch(topic, id)
 end
 topic.top = topic.top + 1
+if KEYS[4] then
+  -- The first write, so that nothing is stored if it fails.
+  redis.call('SET', KEYS[4], topic.epoch .. ':' .. text(topic.top), 'PX', ARGV[12])
+end
 local head = new_event('M', topic, ARGV[5], KEYS[2], run, id)
-if is_new then
+if not topic.kind then
   -- A stream without metadata belongs to an epoch that nobody knows.
   redis.call('UNLINK', KEYS[3])
   topic.low_time = now
 end
 
 local offset = topic.top
-local first = math.max(offset - max_messages + 1, 1)
 local sum = topic.sum + #payload
-if sum - topic.low_sum > max_bytes or topic.low_time < now - max_age then
-  local found
-  repeat
-    found = redis.call('XRANGE', KEYS[3], text(first) .. '-0', '+', 'COUNT', 8)
-    local is_kept = #found == 0
-    if is_kept then
-      first, topic.low_sum, topic.low_time = offset, topic.sum, now
-    end
-    for _, entry in ipairs(found) do
-      local at = tonumber(string.match(entry[1], '^%d+'))
-      topic.low_sum, topic.low_time = tonumber(entry[2][4]), tonumber(entry[2][6])
-      is_kept = sum - topic.low_sum <= max_bytes and topic.low_time >= now - max_age
-      if is_kept then
-        first = at
-        break
-      end
-      first = at + 1
-    end
-  until is_kept
-end
-
 if max_messages == 0 or #payload > max_bytes then
   redis.call('UNLINK', KEYS[3])
+  topic.low_sum, topic.low_time = sum, now
 else
+  local first = math.max(offset - max_messages + 1, 1)
+  if sum - topic.low_sum > max_bytes or topic.low_time < now - max_age then
+    -- Bisects: offsets have no gaps, and totals and times rise with them.
+    local kept, last = nil, offset
+    while first < last do
+      local middle = math.floor((first + last) / 2)
+      -- Nothing is found if another program has written to the key.
+      local entry = redis.pcall('XRANGE', KEYS[3], text(middle) .. '-0', '+', 'COUNT', 1)[1]
+      local before, time = entry and tonumber(entry[2][4]), entry and tonumber(entry[2][6])
+      if not entry then
+        last = middle
+      elseif sum - before <= max_bytes and time >= now - max_age then
+        kept, last = { before, time }, middle
+      else
+        first = tonumber(string.match(entry[1], '^%d+')) + 1
+      end
+    end
+    topic.low_sum, topic.low_time = unpack(kept or { topic.sum, now })
+    if not kept then
+      -- Frees any number of messages in another thread.
+      redis.call('UNLINK', KEYS[3])
+    end
+  end
   local key, fields = text(offset) .. '-0', { 'p', payload, 'b', text(topic.sum), 't', text(now) }
   local added = redis.pcall('XADD', KEYS[3], 'MINID', '=', text(first) .. '-0', key, unpack(fields))
   if type(added) == 'table' and added.err then
@@ -78,8 +83,5 @@ end
 redis.call('HSET', KEYS[1], 'sum', text(sum), 'low_sum', text(topic.low_sum), 'low_time', text(topic.low_time))
 store_topic(topic, 'messages', run)
 keep_topic(topic, math.max(tonumber(ARGV[3]), max_age), now)
-if KEYS[4] then
-  redis.call('SET', KEYS[4], topic.epoch .. ':' .. text(offset), 'PX', ARGV[12])
-end
 redis.call('PUBLISH', ARGV[4], head .. payload)
 return { 0, topic.epoch, text(offset) }

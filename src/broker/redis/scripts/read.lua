@@ -10,7 +10,8 @@ local topic = open_topic(KEYS[1])
 if is_other_kind(topic, 'messages') then
   return other_kind()
 end
-if not topic.epoch then
+if not topic.kind then
+  -- A stream without metadata belongs to an epoch that nobody knows.
   redis.call('UNLINK', KEYS[3])
 end
 if not topic.epoch or is_rewound(topic, ARGV[6], ARGV[7]) then

@@ -5,11 +5,11 @@
 --       6 and 7 position that the node has seen, or 0 and 0, then those of the script
 --
 -- The metadata is a hash:
---   kind    messages or map
+--   kind    messages or map, or none before the first operation that is for one kind
 --   top     the offset of the last message, or of the last change of the map
 --   epochs  "id:first id:first …", in ascending order
 --   run     the process of Redis at the begin of the last epoch
---   until   the time at which the expiry of the metadata is renewed, in ms
+--   until   the time at which the metadata expires, in ms, or 0
 --   sum, low_sum, low_time: of the stream, see publish.lua
 --   length  the number of entries of the map
 -- The sequence is a hash too: run, generation, number.
@@ -104,10 +104,10 @@ local function store_topic(topic, kind, run)
   end
 end
 
--- Lets the metadata live for `keep` ms at least. Writes at most twice in that time.
+-- Lets the metadata live for `keep` ms at least, and never shorter than before. Writes once in that time.
 local function keep_topic(topic, keep, now)
-  if topic.expiry <= now then
-    redis.call('HSET', topic.key, 'until', text(now + keep / 2))
+  if topic.expiry < now + keep then
+    redis.call('HSET', topic.key, 'until', text(now + keep * 2))
     redis.call('PEXPIRE', topic.key, text(keep * 2))
   end
 end

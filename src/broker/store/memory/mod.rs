@@ -155,6 +155,9 @@ impl Broker for MemoryBroker {
     }
 
     fn publish(&self, publication: Publication) -> Completion<Published> {
+        if let Err(error) = publication.check() {
+            return Completion::ready(Err(error));
+        }
         self.run(|tables, now| tables.publish(publication, now))
     }
 

@@ -32,9 +32,9 @@ pub(super) fn store_update(
     topic.store(script, Some("map"), &common.run_id)?;
     run(script, [b"HSET", &topic.key, b"length", &text(topic.length)])?;
     if topic.length > 0 {
+        run(script, [b"HSET", &topic.key, b"until", b"0"])?;
         run(script, [b"PERSIST", &topic.key])?;
     } else {
-        topic.expiry = 0;
         topic.keep(script, common.keep, common.now)?;
     }
     event.extend_from_slice(changes);

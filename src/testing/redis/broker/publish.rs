@@ -29,8 +29,7 @@ pub(super) fn publish(script: &mut ScriptContext<'_>) -> ScriptResult {
     if topic.is_other_kind("messages") {
         return Err(other_kind());
     }
-    let is_new = topic.epoch.is_none();
-    if is_new || topic.is_rewound(&common.seen)? {
+    if topic.epoch.is_none() || topic.is_rewound(&common.seen)? {
         topic.begin_epoch(&common.id);
     }
 
@@ -48,16 +47,22 @@ pub(super) fn publish(script: &mut ScriptContext<'_>) -> ScriptResult {
         topic.begin_epoch(&common.id);
     }
     topic.top += 1;
+    let (epoch, offset) = (topic.epoch.clone().unwrap_or_default(), topic.top);
+    if let Some(id_key) = &id_key {
+        let (position, window) = (format!("{epoch}:{offset}"), argument(script, 11)?);
+        run(script, [b"SET", id_key, position.as_bytes(), b"PX", &window])?;
+    }
     let mut event = common.new_event(script, 'M', &topic)?;
-    if is_new {
+    if topic.kind.is_none() {
         run(script, [b"UNLINK", &stream])?;
         topic.low_time = now;
     }
     let sum = topic.sum + payload.len() as i64;
-    let first = first_kept(script, &stream, &mut topic, &limits, sum, now)?;
     if limits.messages == 0 || payload.len() as i64 > limits.bytes {
         run(script, [b"UNLINK", &stream])?;
+        (topic.low_sum, topic.low_time) = (sum, now);
     } else {
+        let first = first_kept(script, &stream, &mut topic, &limits, sum, now)?;
         add(script, &stream, &topic, first, &payload, now)?;
         run(script, [b"PEXPIRE", &stream, &age])?;
     }
@@ -65,11 +70,6 @@ pub(super) fn publish(script: &mut ScriptContext<'_>) -> ScriptResult {
     run(script, [b"HSET", &meta, b"sum", &sum, b"low_sum", &low_sum, b"low_time", &low_time])?;
     topic.store(script, Some("messages"), &common.run_id)?;
     topic.keep(script, common.keep.max(max_age), now)?;
-    let (epoch, offset) = (topic.epoch.clone().unwrap_or_default(), topic.top);
-    if let Some(id_key) = &id_key {
-        let (position, window) = (format!("{epoch}:{offset}"), argument(script, 11)?);
-        run(script, [b"SET", id_key, position.as_bytes(), b"PX", &window])?;
-    }
     event.extend_from_slice(&payload);
     common.publish(script, &event)?;
     Ok(RespValue::Array(vec![0.into(), bulk(epoch), bulk(text(offset))]))
@@ -88,21 +88,27 @@ fn first_kept(
     if sum - topic.low_sum <= limits.bytes && topic.low_time >= limits.oldest {
         return Ok(first);
     }
-    loop {
-        let found = behind(script, stream, first, 8)?;
-        if found.is_empty() {
-            (topic.low_sum, topic.low_time) = (topic.sum, now);
-            return Ok(topic.top);
-        }
-        for found in &found {
-            let (at, fields) = entry(found)?;
-            (topic.low_sum, topic.low_time) = (number(&fields[1])?, number(&fields[2])?);
-            if sum - topic.low_sum <= limits.bytes && topic.low_time >= limits.oldest {
-                return Ok(at);
-            }
+    let (mut kept, mut last) = (None, topic.top);
+    while first < last {
+        let middle = i64::midpoint(first, last);
+        let found = behind(script, stream, middle, 1).unwrap_or_default();
+        let Some(found) = found.first() else {
+            last = middle;
+            continue;
+        };
+        let (at, fields) = entry(found)?;
+        let (before, time) = (number(&fields[1])?, number(&fields[2])?);
+        if sum - before <= limits.bytes && time >= limits.oldest {
+            (kept, last) = (Some((before, time)), middle);
+        } else {
             first = at + 1;
         }
     }
+    (topic.low_sum, topic.low_time) = kept.unwrap_or((topic.sum, now));
+    if kept.is_none() {
+        run(script, [b"UNLINK", stream])?;
+    }
+    Ok(first)
 }
 
 fn add(

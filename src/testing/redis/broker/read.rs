@@ -15,7 +15,7 @@ pub(super) fn read(script: &mut ScriptContext<'_>) -> ScriptResult {
     if topic.is_other_kind("messages") {
         return Err(other_kind());
     }
-    if topic.epoch.is_none() {
+    if topic.kind.is_none() {
         run(script, [b"UNLINK", &stream])?;
     }
     if topic.epoch.is_none() || topic.is_rewound(&common.seen)? {

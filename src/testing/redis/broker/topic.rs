@@ -195,10 +195,10 @@ impl TopicMetadata {
         Ok(())
     }
 
-    /// Lets the metadata live for `keep` ms at least.
+    /// Lets the metadata live for `keep` ms at least, and never shorter than before.
     pub(super) fn keep(&self, script: &mut ScriptContext<'_>, keep: i64, now: i64) -> ScriptResult<()> {
-        if self.expiry <= now {
-            run(script, [b"HSET", &self.key, b"until", &text(now + keep / 2)])?;
+        if self.expiry < now + keep {
+            run(script, [b"HSET", &self.key, b"until", &text(now + keep * 2)])?;
             run(script, [b"PEXPIRE", &self.key, &text(keep * 2)])?;
         }
         Ok(())
