@@ -163,7 +163,7 @@ impl ConnectionStage {
 
     fn reply(&mut self, ctx: &mut Ctx<'_>, reply: RespValue) {
         match &mut self.phase {
-            Phase::LoggingIn { handshake, .. } => match handshake.reply(reply) {
+            Phase::LoggingIn { handshake, .. } => match handshake.reply(&self.life.login, reply) {
                 Ok(None) => {}
                 Ok(Some(server)) => self.ready(ctx, server),
                 Err(refused) => self.fail(ctx, refused),
