@@ -50,6 +50,8 @@ pub(super) struct ConnectionTimes {
 pub(super) struct ConnectionStage {
     life: Arc<ConnectionLife>,
     phase: Phase,
+    /// Whether the loop shuts down.
+    is_draining: bool,
     error: Option<Error>,
 }
 
@@ -80,7 +82,7 @@ impl LinkOutput for Ctx<'_> {
 impl ConnectionStage {
     pub(super) fn new(life: Arc<ConnectionLife>) -> Self {
         let phase = Phase::LoggingIn { handshake: LoginHandshake::new(&life.login), deadline: u64::MAX };
-        ConnectionStage { life, phase, error: None }
+        ConnectionStage { life, phase, is_draining: false, error: None }
     }
 
     fn is_ready(&self) -> bool {
@@ -158,6 +160,8 @@ impl ConnectionStage {
                 }
             },
         };
+        // Otherwise the lane has timers.
+        let next = if self.is_draining { next.min(self.life.duty.expire()) } else { next };
         ctx.wake_after(Duration::from_nanos(next.saturating_sub(now).max(1)));
     }
 
@@ -231,7 +235,9 @@ impl Stage for ConnectionStage {
             return Ok(());
         }
         self.life.duty.drain();
+        self.is_draining = true;
         self.settle(ctx, Ok(()));
+        self.look(ctx);
         Ok(())
     }
 

@@ -235,7 +235,8 @@ impl CommandLane {
             }
         };
         // A loop that shuts down closes the connection.
-        drop(event_loop.schedule_always(self.settings.close_timeout, close));
+        let time = event_loop.after(self.settings.close_timeout);
+        drop(event_loop.schedule_for_reply(time, close));
     }
 
     /// Ends the lane: the connection will not be restored.
@@ -265,17 +266,20 @@ impl CommandLane {
         let lane = Arc::downgrade(self);
         let expire = move || {
             if let Some(lane) = lane.upgrade() {
-                lane.expire();
+                let next = lane.fail_expired();
+                let timer = lane.state.change(|state| (state.arm(next), ()));
+                lane.set_timer(timer);
             }
         };
-        // A loop that shuts down ends the lane, which fails all commands.
-        drop(event_loop.schedule_always_at(time, expire));
+        // A loop that shuts down cancels the timer when it notifies outgoing connections. From then
+        // on, the connection calls `Duty::expire`.
+        drop(event_loop.schedule_for_reply(time, expire));
     }
 
-    /// Fails the commands whose deadlines have passed.
-    fn expire(self: &Arc<Self>) {
+    /// Fails the commands whose deadlines have passed. Returns the next deadline.
+    fn fail_expired(&self) -> u64 {
         let now = self.now();
-        let (given, timer, down) = self.state.change(|state| {
+        let (given, next, down) = self.state.change(|state| {
             if state.armed <= now {
                 state.armed = u64::MAX;
             }
@@ -284,14 +288,14 @@ impl CommandLane {
                 LaneLink::Down(cause) => cause.clone(),
                 LaneLink::Up(up) => up.draining.clone(),
             };
-            ((given, state.arm(next), down), ())
+            ((given, next, down), ())
         });
-        self.set_timer(timer);
         for waiting in given.not_sent {
             let cause = down.clone().unwrap_or_else(|| waiting.caller.timed_out());
             waiting.fail(RedisError::NotSent(cause));
         }
         self.fail_uncertain(given.in_flight, Caller::timed_out);
+        next
     }
 
     fn fail_uncertain(&self, callers: Vec<Caller>, cause: impl Fn(&Caller) -> Error) {
@@ -501,6 +505,10 @@ impl Duty for CommandLane {
 
     fn drain(&self) {
         self.stop_sending(Error::ShutDown);
+    }
+
+    fn expire(&self) -> u64 {
+        self.fail_expired()
     }
 
     fn finished(&self) -> Option<Error> {

@@ -271,6 +271,10 @@ impl Duty for SubscriptionLane {
         self.state.change(|state| ((), std::mem::replace(&mut state.is_draining, true)));
     }
 
+    fn expire(&self) -> u64 {
+        u64::MAX
+    }
+
     fn finished(&self) -> Option<Error> {
         self.state.read(|state| state.is_draining.then_some(Error::ShutDown))
     }
