@@ -55,12 +55,64 @@ pub(super) enum SentKind {
     Command,
     /// A script that was called by its digest.
     Script(Box<ScriptCall>),
-    /// A transaction, with the number of replies that have not arrived, and the first error.
-    Transaction {
-        left: usize,
-        refused: Option<ErrorReply>,
-    },
+    Transaction(TransactionReplies),
     Heartbeat,
+}
+
+/// The replies to a transaction.
+pub(super) struct TransactionReplies {
+    /// Replies that have not arrived.
+    left: usize,
+    /// The first error.
+    refused: Option<ErrorReply>,
+    /// Whether the reply to `MULTI` has arrived, and was an error: the server then executes the
+    /// commands one by one.
+    is_multi_refused: Option<bool>,
+    /// Whether a command was executed although `MULTI` was refused.
+    is_executed: bool,
+    /// Why the end of the transaction was replaced by `DISCARD`.
+    discarded: Option<Error>,
+}
+
+impl TransactionReplies {
+    /// Expects the replies to `requests` requests, which include `MULTI`, and `EXEC` or `DISCARD`.
+    pub(super) fn new(requests: usize, discarded: Option<Error>) -> Self {
+        TransactionReplies {
+            left: requests,
+            refused: None,
+            is_multi_refused: None,
+            is_executed: false,
+            discarded,
+        }
+    }
+
+    /// Handles the next reply. Returns the effect of the transaction behind the last one.
+    fn reply(&mut self, reply: RespValue) -> Option<Paired> {
+        self.left = self.left.saturating_sub(1);
+        let is_error = reply.is_error();
+        match self.is_multi_refused {
+            None => self.is_multi_refused = Some(is_error),
+            Some(is_multi_refused) => self.is_executed |= is_multi_refused && !is_error,
+        }
+        if self.left > 0 {
+            if self.refused.is_none() {
+                self.refused = ErrorReply::of(&reply);
+            }
+            return None;
+        }
+        let refused = self.refused.take();
+        Some(match (refused, self.discarded.take()) {
+            (Some(refused), _) if self.is_executed => {
+                Paired::Uncertain(None, RedisError::from_reply(refused).into())
+            }
+            (_, Some(cause)) => Paired::NotSent(None, cause),
+            // The first refusal says more than EXECABORT.
+            (Some(refused), None) if is_error => {
+                Paired::Done(None, RespValue::Error(refused.to_string().into()))
+            }
+            (_, None) => Paired::Done(None, without_execabort(reply)),
+        })
+    }
 }
 
 /// The effect of a reply.
@@ -69,8 +121,14 @@ pub(super) enum Paired {
     Nothing,
     /// The command has this reply.
     Done(Option<Caller>, RespValue),
-    /// The server does not know the script. The call is to be sent again.
-    UnknownScript(Box<ScriptCall>, SentRequest),
+    /// The command was not sent as a whole, and nothing of it was executed.
+    NotSent(Option<Caller>, Error),
+    /// The command may have been executed.
+    Uncertain(Option<Caller>, Error),
+    /// The server does not know the script. The call is to be sent again. Later commands wait
+    /// until all requests that were sent before are answered, so that calls keep their order. The
+    /// flag says whether this call is the first one for which they wait.
+    UnknownScript(Box<ScriptCall>, SentRequest, bool),
     /// No request was sent for this reply.
     Unexpected,
 }
@@ -89,6 +147,8 @@ pub(super) struct LaneQueue {
     sent: VecDeque<SentRequest>,
     /// Commands that were taken and are not in `sent` yet.
     taken: usize,
+    /// The requests in `sent` that must be answered before the next command is sent.
+    held: usize,
     heartbeats: usize,
     bytes: usize,
 }
@@ -156,39 +216,51 @@ impl LaneQueue {
     /// Gives a reply to the oldest request.
     pub(super) fn reply(&mut self, reply: RespValue) -> Paired {
         let Some(oldest) = self.sent.front_mut() else { return Paired::Unexpected };
-        let mut reply = reply;
-        match &mut oldest.kind {
+        let effect = match &mut oldest.kind {
             SentKind::Heartbeat => {
                 self.heartbeats -= 1;
-                self.sent.pop_front();
+                self.pop_sent();
                 return Paired::Nothing;
             }
-            SentKind::Transaction { left, refused } => {
-                *left -= 1;
-                if *left > 0 {
-                    if refused.is_none() {
-                        *refused = ErrorReply::of(&reply);
-                    }
-                    return Paired::Nothing;
+            SentKind::Transaction(replies) => match replies.reply(reply) {
+                Some(effect) => effect,
+                None => return Paired::Nothing,
+            },
+            SentKind::Command | SentKind::Script(_) => Paired::Done(None, reply),
+        };
+        let is_first = self.held == 0;
+        let Some(SentRequest { caller, bytes, kind }) = self.pop_sent() else { return Paired::Unexpected };
+        match (kind, effect) {
+            (SentKind::Script(call), Paired::Done(_, reply)) if is_no_script(&reply) => {
+                if caller.as_ref().is_none_or(|caller| caller.completer.is_cancelled()) {
+                    return Paired::Done(None, reply);
                 }
-                // The first refusal says more than EXECABORT.
-                if let Some(refused) = refused.take().filter(|_| reply.is_error()) {
-                    reply = RespValue::Error(refused.to_string().into());
+                if is_first {
+                    self.held = self.sent.len();
                 }
+                Paired::UnknownScript(call, SentRequest { caller, bytes, kind: SentKind::Command }, is_first)
             }
-            SentKind::Command | SentKind::Script(_) => {}
-        }
-        let Some(oldest) = self.sent.pop_front() else { return Paired::Unexpected };
-        self.bytes -= oldest.bytes;
-        match oldest {
-            SentRequest { kind: SentKind::Script(call), caller, bytes } if is_no_script(&reply) => {
-                Paired::UnknownScript(call, SentRequest { caller, bytes, kind: SentKind::Command })
-            }
-            oldest => Paired::Done(oldest.caller, reply),
+            (_, Paired::Done(_, reply)) => Paired::Done(caller, reply),
+            (_, Paired::NotSent(_, cause)) => Paired::NotSent(caller, cause),
+            (_, Paired::Uncertain(_, cause)) => Paired::Uncertain(caller, cause),
+            (_, effect) => effect,
         }
     }
 
-    /// Takes the callers whose deadlines have passed. Returns the next deadline.
+    fn pop_sent(&mut self) -> Option<SentRequest> {
+        let request = self.sent.pop_front()?;
+        self.bytes -= request.bytes;
+        self.held = self.held.saturating_sub(1);
+        Some(request)
+    }
+
+    /// Returns whether waiting commands stay behind calls that are sent again.
+    pub(super) fn is_held(&self) -> bool {
+        self.held > 0
+    }
+
+    /// Takes the callers whose deadlines have passed, and waiting commands whose callers have given
+    /// up. Returns the next deadline.
     pub(super) fn expire(&mut self, now: u64) -> (Given, u64) {
         let (mut given, mut next) = (Given::default(), u64::MAX);
         for request in &mut self.sent {
@@ -198,9 +270,12 @@ impl LaneQueue {
                 None => {}
             }
         }
-        if self.waiting.iter().any(|waiting| waiting.caller.deadline <= now) {
+        let is_over = |waiting: &WaitingCommand| {
+            waiting.caller.deadline <= now || waiting.caller.completer.is_cancelled()
+        };
+        if self.waiting.iter().any(is_over) {
             for waiting in std::mem::take(&mut self.waiting) {
-                if waiting.caller.deadline <= now {
+                if is_over(&waiting) {
                     self.bytes -= waiting.command.bytes();
                     given.not_sent.push(waiting);
                 } else {
@@ -212,9 +287,19 @@ impl LaneQueue {
         (given, waiting.fold(next, u64::min))
     }
 
+    /// Takes the waiting commands whose callers have given up.
+    pub(super) fn take_unwanted(&mut self) -> Vec<WaitingCommand> {
+        let is_unwanted = |waiting: &WaitingCommand| waiting.caller.completer.is_cancelled();
+        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        let (unwanted, waiting): (Vec<_>, Vec<_>) = waiting.partition(is_unwanted);
+        self.waiting = waiting.into();
+        self.bytes -= unwanted.iter().map(|waiting| waiting.command.bytes()).sum::<usize>();
+        unwanted
+    }
+
     /// Takes the callers of all requests whose replies cannot arrive any more.
     pub(super) fn lose(&mut self) -> Vec<Caller> {
-        self.heartbeats = 0;
+        (self.heartbeats, self.held) = (0, 0);
         let sent = std::mem::take(&mut self.sent);
         self.bytes -= sent.iter().map(|request| request.bytes).sum::<usize>();
         sent.into_iter().filter_map(|request| request.caller).collect()
@@ -228,8 +313,19 @@ impl LaneQueue {
     }
 }
 
+/// Returns whether the server does not know the script. A script can reply `NOSCRIPT` with another
+/// text, after it has executed commands.
 fn is_no_script(reply: &RespValue) -> bool {
-    matches!(reply, RespValue::Error(text) if text.starts_with(b"NOSCRIPT"))
+    matches!(reply, RespValue::Error(text) if text.starts_with(b"NOSCRIPT No matching script"))
+}
+
+/// Returns the reason of a refused `EXEC`, so that it is handled as that of a single command.
+fn without_execabort(reply: RespValue) -> RespValue {
+    const PREFIX: &[u8] = b"EXECABORT Transaction discarded because of: ";
+    match reply {
+        RespValue::Error(text) if text.starts_with(PREFIX) => RespValue::Error(text.slice(PREFIX.len()..)),
+        reply => reply,
+    }
 }
 
 #[cfg(test)]

@@ -197,7 +197,11 @@ impl SubscriptionLane {
         };
         if channels.len() > 1 {
             // Perhaps only one of them is refused.
-            self.state.change(|state| (state.singles.extend(channels), ()));
+            self.state.change(|state| {
+                let SubscriptionState { registry, singles, .. } = state;
+                singles.extend(channels.into_iter().filter(|channel| registry.refused_with_others(channel)));
+                ((), ())
+            });
             return Ok(());
         }
         for channel in channels {
