@@ -36,21 +36,20 @@ pub enum RedisError {
     Reply(ErrorReply),
     /// The server refuses commands for now: `READONLY`, `LOADING`, `MASTERDOWN`, `TRYAGAIN`,
     /// `CLUSTERDOWN`, `BUSY`, `NOREPLICAS` or `MISCONF`. A script may have executed commands before
-    /// one that was refused. Redis before 7.0 does not report such a refusal with its code, so it is
-    /// a [`Reply`](RedisError::Reply) there.
+    /// one that was refused. Redis before 7.0 does not report such a refusal with its code, so it
+    /// is a [`Reply`](RedisError::Reply) there.
     NotNow(ErrorReply),
     /// The command was not sent. The reason is
     ///
     /// - [`Error::Full`] if too many commands or bytes wait,
     /// - [`Error::Encode`] if the command cannot be sent on a shared connection,
-    /// - the reason why the client is not connected, if the deadline has passed meanwhile, or
-    /// - [`Error::TimedOut`] if the deadline has passed otherwise: while the client was connected, or
-    ///   before the first attempt to connect has failed.
+    /// - the reason why the client is not connected, if it was not at the deadline, or
+    /// - [`Error::TimedOut`] if it was connected at the deadline, or had not failed to connect.
     NotSent(Error),
     /// The command was sent, and its reply did not arrive: the connection broke, the deadline has
-    /// passed ([`Error::TimedOut`]), or the client was closed ([`Error::Closed`]). Also a transaction
-    /// whose `MULTI` the server has refused, and whose commands it has executed one by one. The
-    /// cause is then the refusal.
+    /// passed ([`Error::TimedOut`]), or the client was closed ([`Error::Closed`]). Also a
+    /// transaction whose `MULTI` the server has refused, and whose commands it has executed one by
+    /// one. The cause is then the refusal.
     MayBeExecuted(Error),
     /// The client is closed. The command was not sent.
     Closed,

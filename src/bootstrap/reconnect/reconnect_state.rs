@@ -133,7 +133,7 @@ impl<M: 'static> ReconnectState<M> {
             state.attempt = state.retries.begin();
             state.attempt
         };
-        // A name that is looked up later has no address yet.
+        // The name may not have been looked up yet.
         if let Some(address) = self.dialer.first_address()
             && !self.notify(ReconnectEvent::Connecting { attempt: number, address: &address })
         {

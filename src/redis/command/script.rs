@@ -10,7 +10,7 @@ use std::{fmt, sync::Arc};
 /// again with the source. That is safe, because the server has not executed it.
 ///
 /// Calls that are sent again keep their order, and calls that were not sent yet follow them. Other
-/// commands that were sent meanwhile are executed before them.
+/// commands that were already sent are executed before them.
 ///
 /// ```no_run
 /// use netwheel::{prelude::*, redis::{RedisClient, RedisScript}};

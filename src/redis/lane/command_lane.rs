@@ -6,8 +6,9 @@
 //! program runs, or while mail is sent. Any thread may call; the functions of `Duty` run on the
 //! loop.
 
-use super::queue::{
-    Caller, Given, LaneQueue, Paired, SentKind, SentRequest, TransactionReplies, WaitingCommand,
+use super::{
+    queue::{Caller, Given, LaneQueue, Paired, SentKind, SentRequest, WaitingCommand},
+    transaction_replies::TransactionReplies,
 };
 use crate::{
     bootstrap::ReconnectingChannel,

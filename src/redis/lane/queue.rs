@@ -4,10 +4,11 @@
 //! reply has arrived or the connection has ended, also if its caller has given up. The count and
 //! the bytes are those of all commands in the queue, and never more than the limits. Pure.
 
+use super::transaction_replies::{Outcome, TransactionReplies};
 use crate::{
     codec::RespValue,
     error::Error,
-    redis::{RedisCommand, command::ScriptCall, error::RedisError, error_reply::ErrorReply},
+    redis::{RedisCommand, command::ScriptCall, error::RedisError},
     sync::Completer,
 };
 use std::{collections::VecDeque, time::Duration};
@@ -57,62 +58,6 @@ pub(super) enum SentKind {
     Script(Box<ScriptCall>),
     Transaction(TransactionReplies),
     Heartbeat,
-}
-
-/// The replies to a transaction.
-pub(super) struct TransactionReplies {
-    /// Replies that have not arrived.
-    left: usize,
-    /// The first error.
-    refused: Option<ErrorReply>,
-    /// Whether the reply to `MULTI` has arrived, and was an error: the server then executes the
-    /// commands one by one.
-    is_multi_refused: Option<bool>,
-    /// Whether a command was executed although `MULTI` was refused.
-    is_executed: bool,
-    /// Why the end of the transaction was replaced by `DISCARD`.
-    discarded: Option<Error>,
-}
-
-impl TransactionReplies {
-    /// Expects the replies to `requests` requests, which include `MULTI`, and `EXEC` or `DISCARD`.
-    pub(super) fn new(requests: usize, discarded: Option<Error>) -> Self {
-        TransactionReplies {
-            left: requests,
-            refused: None,
-            is_multi_refused: None,
-            is_executed: false,
-            discarded,
-        }
-    }
-
-    /// Handles the next reply. Returns the effect of the transaction behind the last one.
-    fn reply(&mut self, reply: RespValue) -> Option<Paired> {
-        self.left = self.left.saturating_sub(1);
-        let is_error = reply.is_error();
-        match self.is_multi_refused {
-            None => self.is_multi_refused = Some(is_error),
-            Some(is_multi_refused) => self.is_executed |= is_multi_refused && !is_error,
-        }
-        if self.left > 0 {
-            if self.refused.is_none() {
-                self.refused = ErrorReply::of(&reply);
-            }
-            return None;
-        }
-        let refused = self.refused.take();
-        Some(match (refused, self.discarded.take()) {
-            (Some(refused), _) if self.is_executed => {
-                Paired::Uncertain(None, RedisError::from_reply(refused).into())
-            }
-            (_, Some(cause)) => Paired::NotSent(None, cause),
-            // The first refusal says more than EXECABORT.
-            (Some(refused), None) if is_error => {
-                Paired::Done(None, RespValue::Error(refused.to_string().into()))
-            }
-            (_, None) => Paired::Done(None, without_execabort(reply)),
-        })
-    }
 }
 
 /// The effect of a reply.
@@ -216,22 +161,22 @@ impl LaneQueue {
     /// Gives a reply to the oldest request.
     pub(super) fn reply(&mut self, reply: RespValue) -> Paired {
         let Some(oldest) = self.sent.front_mut() else { return Paired::Unexpected };
-        let effect = match &mut oldest.kind {
+        let outcome = match &mut oldest.kind {
             SentKind::Heartbeat => {
                 self.heartbeats -= 1;
                 self.pop_sent();
                 return Paired::Nothing;
             }
             SentKind::Transaction(replies) => match replies.reply(reply) {
-                Some(effect) => effect,
+                Some(outcome) => outcome,
                 None => return Paired::Nothing,
             },
-            SentKind::Command | SentKind::Script(_) => Paired::Done(None, reply),
+            SentKind::Command | SentKind::Script(_) => Outcome::Reply(reply),
         };
         let is_first = self.held == 0;
         let Some(SentRequest { caller, bytes, kind }) = self.pop_sent() else { return Paired::Unexpected };
-        match (kind, effect) {
-            (SentKind::Script(call), Paired::Done(_, reply)) if is_no_script(&reply) => {
+        match (kind, outcome) {
+            (SentKind::Script(call), Outcome::Reply(reply)) if is_no_script(&reply) => {
                 if caller.as_ref().is_none_or(|caller| caller.completer.is_cancelled()) {
                     return Paired::Done(None, reply);
                 }
@@ -240,10 +185,9 @@ impl LaneQueue {
                 }
                 Paired::UnknownScript(call, SentRequest { caller, bytes, kind: SentKind::Command }, is_first)
             }
-            (_, Paired::Done(_, reply)) => Paired::Done(caller, reply),
-            (_, Paired::NotSent(_, cause)) => Paired::NotSent(caller, cause),
-            (_, Paired::Uncertain(_, cause)) => Paired::Uncertain(caller, cause),
-            (_, effect) => effect,
+            (_, Outcome::Reply(reply)) => Paired::Done(caller, reply),
+            (_, Outcome::NotSent(cause)) => Paired::NotSent(caller, cause),
+            (_, Outcome::Uncertain(cause)) => Paired::Uncertain(caller, cause),
         }
     }
 
@@ -317,15 +261,6 @@ impl LaneQueue {
 /// text, after it has executed commands.
 fn is_no_script(reply: &RespValue) -> bool {
     matches!(reply, RespValue::Error(text) if text.starts_with(b"NOSCRIPT No matching script"))
-}
-
-/// Returns the reason of a refused `EXEC`, so that it is handled as that of a single command.
-fn without_execabort(reply: RespValue) -> RespValue {
-    const PREFIX: &[u8] = b"EXECABORT Transaction discarded because of: ";
-    match reply {
-        RespValue::Error(text) if text.starts_with(PREFIX) => RespValue::Error(text.slice(PREFIX.len()..)),
-        reply => reply,
-    }
 }
 
 #[cfg(test)]

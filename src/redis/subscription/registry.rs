@@ -133,8 +133,8 @@ impl Registry {
         sinks
     }
 
-    /// Handles a refusal of one `SUBSCRIBE` for several channels. Returns whether this channel is to
-    /// be subscribed alone. It is not if a later request for it was sent.
+    /// Handles a refusal of one `SUBSCRIBE` for several channels. Returns whether this channel is
+    /// to be subscribed alone. It is not if a later request for it was sent.
     pub(super) fn refused_with_others(&mut self, channel: &Bytes) -> bool {
         let Some(entry) = self.channels.get(channel) else { return false };
         let is_last = entry.unconfirmed == 1;
