@@ -11,7 +11,7 @@ use std::fmt;
 /// | error | executed | [`is_transient`](RedisError::is_transient) |
 /// |---|---|---|
 /// | `Reply` | no, except for a part of a script | no |
-/// | `NotNow` | no | yes |
+/// | `NotNow` | no, except for a part of a script | yes |
 /// | `NotSent` | no | yes, unless the command cannot be encoded |
 /// | `MayBeExecuted` | perhaps | yes, but only the program knows if it may repeat the command |
 /// | `Closed` | no | no |
@@ -35,17 +35,21 @@ pub enum RedisError {
     /// may have executed commands before the failed one.
     Reply(ErrorReply),
     /// The server refuses commands for now: `READONLY`, `LOADING`, `MASTERDOWN`, `TRYAGAIN`,
-    /// `CLUSTERDOWN`, `BUSY`, `NOREPLICAS` or `MISCONF`.
+    /// `CLUSTERDOWN`, `BUSY`, `NOREPLICAS` or `MISCONF`. A script may have executed commands before
+    /// one that was refused. Redis before 7.0 does not report such a refusal with its code, so it
+    /// is a [`Reply`](RedisError::Reply) there.
     NotNow(ErrorReply),
     /// The command was not sent. The reason is
     ///
     /// - [`Error::Full`] if too many commands or bytes wait,
     /// - [`Error::Encode`] if the command cannot be sent on a shared connection,
-    /// - [`Error::TimedOut`] if the deadline has passed while the client was connected, or
-    /// - the reason why the client is not connected.
+    /// - the reason why the client is not connected, if it was not at the deadline, or
+    /// - [`Error::TimedOut`] if it was connected at the deadline, or had not failed to connect.
     NotSent(Error),
     /// The command was sent, and its reply did not arrive: the connection broke, the deadline has
-    /// passed ([`Error::TimedOut`]), or the client was closed ([`Error::Closed`]).
+    /// passed ([`Error::TimedOut`]), or the client was closed ([`Error::Closed`]). Also a
+    /// transaction whose `MULTI` the server has refused, and whose commands it has executed one by
+    /// one. The cause is then the refusal.
     MayBeExecuted(Error),
     /// The client is closed. The command was not sent.
     Closed,

@@ -133,7 +133,7 @@ impl<M: 'static> ReconnectState<M> {
             state.attempt = state.retries.begin();
             state.attempt
         };
-        // A resolved target has at least one address.
+        // The name may not have been looked up yet.
         if let Some(address) = self.dialer.first_address()
             && !self.notify(ReconnectEvent::Connecting { attempt: number, address: &address })
         {
@@ -173,8 +173,7 @@ impl<M: 'static> ReconnectState<M> {
         }
     }
 
-    /// Handles the failure of an attempt. Runs on the loop, or on the thread that drops the attempt
-    /// if the loop ends.
+    /// Handles the failure of an attempt, on the loop.
     fn failed(self: Arc<Self>, error: Error) {
         let is_retryable = self.is_retryable(&error);
         let (attempt, next) = {
@@ -309,7 +308,14 @@ impl<M: 'static> ConnectCallback for Attempting<M> {
     }
 
     fn failed(self: Box<Self>, error: Error) {
-        self.take(|client| client.failed(error));
+        match self.0.as_ref().map(|client| client.event_loop.clone()) {
+            // A lookup has failed on a worker. A refused task is dropped, which ends the client.
+            Some(event_loop) if !event_loop.in_event_loop() => {
+                let failed = move || self.take(|client| client.failed(error));
+                drop(event_loop.schedule_always(Duration::ZERO, failed));
+            }
+            _ => self.take(|client| client.failed(error)),
+        }
     }
 }
 

@@ -106,6 +106,9 @@ impl RedisClientBuilder {
 
     /// Sets the limits of replies and of arguments. A reply beyond them ends its connection. A
     /// command beyond them fails with [`Error::Encode`].
+    ///
+    /// The bytes of a whole reply, and those of the output that waits, are limited too: to 16 MiB,
+    /// or to four times [`max_bulk_len`](RespLimits::max_bulk_len) if that is more.
     pub fn resp_limits(mut self, limits: RespLimits) -> Self {
         self.limits = limits;
         self

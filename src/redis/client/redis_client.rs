@@ -60,7 +60,7 @@ struct ClientHandle {
     lanes: Box<[(Arc<CommandLane>, ReconnectingChannel<Infallible>)]>,
     /// The number of the lane that is used next.
     turn: AtomicUsize,
-    subscriptions: Locked<Subscriptions>,
+    subscriptions: Arc<Locked<Subscriptions>>,
 }
 
 /// The lane for subscriptions, which is made for the first one.
@@ -92,7 +92,7 @@ impl RedisClient {
             connector,
             lanes: lanes.into(),
             turn: AtomicUsize::new(0),
-            subscriptions: Locked::default(),
+            subscriptions: Arc::default(),
         };
         Ok(RedisClient { handle: Arc::new(handle) })
     }
@@ -219,6 +219,8 @@ impl RedisClient {
         // Without the lock: starting a connection sends mail.
         let lane = SubscriptionLane::new(connector.settings.clone());
         let channel = connector.connect(RedisConnection::Subscriptions, lane.clone())?;
+        // Before another thread can close the lane, which needs the channel for that.
+        lane.attach(channel.clone());
         let is_used = subscriptions.change(|known| {
             let is_used = known.lane.is_none() && !known.is_closed;
             if is_used {
@@ -226,7 +228,6 @@ impl RedisClient {
             }
             (is_used, ())
         });
-        lane.attach(channel.clone());
         if is_used {
             return Ok(lane);
         }
@@ -290,12 +291,12 @@ impl RedisClient {
     /// # Errors
     /// The error of the connection that has ended with one, such as [`Error::ShutDown`].
     pub fn closed(&self) -> Completion {
-        let channels = self.handle.channels();
+        let channels: Vec<_> = self.handle.lanes.iter().map(|(_, channel)| channel.clone()).collect();
         let loop_id = channels.first().map(|channel| channel.event_loop().shared.id);
         let (completer, closed) = completion(loop_id);
         let ending = Arc::new(Locked::new((channels.len(), Some(completer), Ok(()))));
         for channel in channels {
-            let ending = ending.clone();
+            let (ending, subscriptions) = (ending.clone(), self.handle.subscriptions.clone());
             channel.closed().on_complete(move |result| {
                 let ended = ending.change(|(left, completer, first)| {
                     *left -= 1;
@@ -305,8 +306,11 @@ impl RedisClient {
                     let completer = if *left == 0 { completer.take() } else { None };
                     (completer.map(|completer| (completer, first.clone())), ())
                 });
-                if let Some((completer, result)) = ended {
-                    completer.complete(result);
+                let Some((completer, result)) = ended else { return };
+                // The connection for subscriptions may be newer than this completion.
+                match subscriptions.read(|known| known.lane.as_ref().map(|(_, channel)| channel.closed())) {
+                    Some(closed) => closed.on_complete(move |last| completer.complete(result.and(last))),
+                    None => completer.complete(result),
                 }
             });
         }

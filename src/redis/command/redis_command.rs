@@ -98,7 +98,8 @@ impl RedisCommand {
     /// Returns a transaction: `MULTI`, the commands, and `EXEC`, without other commands between
     /// them. The reply is the array of `EXEC`, in which single commands may have failed. If the
     /// server refuses a command before `EXEC`, none is executed, and the call fails with that
-    /// error.
+    /// error. If the user may not call `MULTI`, the server executes the commands one by one, and
+    /// the call fails with [`MayBeExecuted`](super::super::RedisError::MayBeExecuted).
     ///
     /// The timeouts and affinities of the commands do not matter. Scripts are sent with their
     /// source.

@@ -9,6 +9,9 @@ use std::{fmt, sync::Arc};
 /// (`EVALSHA`). If the server has dropped the script since then (`NOSCRIPT`), the call is sent
 /// again with the source. That is safe, because the server has not executed it.
 ///
+/// Calls that are sent again keep their order, and calls that were not sent yet follow them. Other
+/// commands that were already sent are executed before them.
+///
 /// ```no_run
 /// use netwheel::{prelude::*, redis::{RedisClient, RedisScript}};
 ///

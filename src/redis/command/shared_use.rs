@@ -7,7 +7,7 @@ use crate::{error::Error, redis::error::unsendable};
 use bytes::Bytes;
 
 /// Commands that change the state of a connection, or do not have exactly one reply.
-const STATEFUL: [&str; 23] = [
+const STATEFUL: [&str; 24] = [
     "ASKING",
     "AUTH",
     "DISCARD",
@@ -21,6 +21,7 @@ const STATEFUL: [&str; 23] = [
     "QUIT",
     "READONLY",
     "READWRITE",
+    "REPLCONF",
     "RESET",
     "SELECT",
     "SHUTDOWN",
@@ -63,6 +64,9 @@ pub(super) fn check(arguments: &[Bytes]) -> Result<(), Error> {
     if is(&"CLIENT") && subcommand.is_some_and(|name| CLIENT.iter().any(|known| has(name, known))) {
         return refuse("changes the state of a connection that other callers use");
     }
+    if is(&"SCRIPT") && subcommand.is_some_and(|name| has(name, "DEBUG")) {
+        return refuse("DEBUG changes the state of a connection that other callers use");
+    }
     // The names of streams follow the word STREAMS.
     let mut options = rest.iter().take_while(|argument| !has(argument, "STREAMS"));
     if (is(&"XREAD") || is(&"XREADGROUP")) && options.any(|option| has(option, "BLOCK")) {
@@ -90,6 +94,9 @@ mod tests {
             "SUBSCRIBE c",
             "client REPLY OFF",
             "CLIENT setname x",
+            // A server does not reply to it.
+            "REPLCONF ACK 0",
+            "script debug yes",
             "BLPOP k 0",
             "XREAD BLOCK 0 STREAMS s 0",
             "xreadgroup group g c count 1 block 5 streams s >",
@@ -100,9 +107,15 @@ mod tests {
 
     #[test]
     fn other_commands_are_accepted() {
-        for request in
-            ["GET k", "CLIENT ID", "XREAD COUNT 5 STREAMS BLOCK 0", "EVAL return 0", "unknown", "BLOCK"]
-        {
+        for request in [
+            "GET k",
+            "CLIENT ID",
+            "XREAD COUNT 5 STREAMS BLOCK 0",
+            "EVAL return 0",
+            "SCRIPT FLUSH",
+            "unknown",
+            "BLOCK",
+        ] {
             assert!(check_text(request).is_ok(), "{request}");
         }
     }

@@ -27,6 +27,9 @@ use crate::{
 use log::Level;
 use std::{convert::Infallible, ops::ControlFlow, sync::Arc};
 
+/// The smallest limit of a whole reply, and of the output that waits.
+const DEFAULT_MAX_BYTES: usize = 16 * 1024 * 1024;
+
 /// The address of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::redis) enum RedisTarget {
@@ -65,6 +68,8 @@ impl LaneConnector {
         duty: Arc<dyn Duty>,
     ) -> Result<ReconnectingChannel<Infallible>> {
         let RedisSettings { connect_timeout, handshake_timeout, .. } = self.settings;
+        // An incomplete reply stays in the channel, so the longest string must fit.
+        let max_bytes = self.limits.max_bulk_len.saturating_mul(4).max(DEFAULT_MAX_BYTES);
         let codec = Resp::client().limits(self.limits.clone())?;
         let hook = self.hook.clone();
         let life = Arc::new(ConnectionLife {
@@ -83,7 +88,7 @@ impl LaneConnector {
         });
         let bootstrap = ClientBootstrap::new(&self.group)
             .tcp_options(self.tcp_options.clone())
-            .channel_options(ChannelOptions::new())
+            .channel_options(ChannelOptions::new().max_inbound(max_bytes).max_outbound(max_bytes))
             .connect_timeout(connect_timeout)
             .handshake_timeout(handshake_timeout);
         #[cfg(feature = "tls")]

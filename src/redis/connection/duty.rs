@@ -60,6 +60,11 @@ pub(in crate::redis) trait Duty: Send + Sync + 'static {
     /// Sends nothing more, because the loop shuts down.
     fn drain(&self);
 
+    /// Fails the requests whose deadlines have passed. Returns the next deadline, in nanoseconds of
+    /// the loop, or `u64::MAX`. Called after [`Duty::drain`], because a loop that shuts down
+    /// cancels the timers of the lane.
+    fn expire(&self) -> u64;
+
     /// Returns whether the connection is to be closed now, and why.
     fn finished(&self) -> Option<Error>;
 

@@ -1,7 +1,7 @@
 //! The first requests on a connection.
 //!
 //! Invariant: the requests are sent at once, so a login takes one round trip. No other request is
-//! sent before all of their replies have arrived. Pure.
+//! sent before all of their replies have arrived. No error contains the password. Pure.
 
 use crate::{
     codec::RespValue,
@@ -30,6 +30,28 @@ impl Login {
             request.extend(["SETNAME".into(), name.clone().into()]);
         }
         request
+    }
+
+    /// Returns the error for a refused request of the login, without the password.
+    ///
+    /// A server that does not know `HELLO` repeats its arguments in the error, perhaps cut off.
+    fn refused(&self, reply: ErrorReply) -> Error {
+        let is_secret = |text: &str| {
+            self.user.as_ref().is_some_and(|(_, password)| !password.is_empty() && text.contains(password))
+        };
+        let without_secrets = if reply.message().starts_with("unknown command") {
+            Some("ERR the server does not know HELLO (Redis before 6.0?)".to_owned())
+        } else if is_secret(&reply.to_string()) {
+            let code = if is_secret(reply.code()) { "ERR" } else { reply.code() };
+            Some(format!("{code} the login was refused, with a text that contains the password"))
+        } else {
+            None
+        };
+        let reply = match without_secrets {
+            Some(text) => ErrorReply::of(&RespValue::Error(text.into())).unwrap_or(reply),
+            None => reply,
+        };
+        RedisError::from_reply(reply).into()
     }
 
     fn select(&self) -> Option<Vec<Bytes>> {
@@ -72,19 +94,19 @@ impl LoginHandshake {
     ///
     /// # Errors
     /// [`RedisError`] if the server refuses the login or the database.
-    pub(super) fn reply(&mut self, reply: RespValue) -> Result<Option<ServerInfo>, Error> {
+    pub(super) fn reply(&mut self, login: &Login, reply: RespValue) -> Result<Option<ServerInfo>, Error> {
         let refused = ErrorReply::of(&reply);
         match &self.hello {
             None => {
                 if let Some(refused) = refused {
-                    return Err(RedisError::from_reply(refused).into());
+                    return Err(login.refused(refused));
                 }
                 self.hello = Some(reply);
                 Ok(None)
             }
             Some(_) if self.selects => {
                 if let Some(refused) = refused {
-                    return Err(RedisError::from_reply(refused).into());
+                    return Err(login.refused(refused));
                 }
                 self.selects = false;
                 Ok(None)
@@ -123,24 +145,47 @@ mod tests {
     fn the_last_reply_tells_the_facts() {
         let mut handshake = LoginHandshake::new(&login());
         let ok = || RespValue::Simple("OK".into());
-        assert!(handshake.reply(RespValue::Map(Vec::new())).unwrap().is_none());
-        assert!(handshake.reply(ok()).unwrap().is_none());
-        let info = handshake.reply(RespValue::Bulk("run_id:x\r\n".into())).unwrap().unwrap();
+        assert!(handshake.reply(&login(), RespValue::Map(Vec::new())).unwrap().is_none());
+        assert!(handshake.reply(&login(), ok()).unwrap().is_none());
+        let info = handshake.reply(&login(), RespValue::Bulk("run_id:x\r\n".into())).unwrap().unwrap();
         assert_eq!(info.run_id(), Some("x"));
 
         let mut handshake = LoginHandshake::new(&Login::default());
-        assert!(handshake.reply(RespValue::Map(Vec::new())).unwrap().is_none());
-        let info = handshake.reply(RespValue::Error("NOPERM no".into())).unwrap().unwrap();
+        assert!(handshake.reply(&login(), RespValue::Map(Vec::new())).unwrap().is_none());
+        let info = handshake.reply(&login(), RespValue::Error("NOPERM no".into())).unwrap().unwrap();
         assert_eq!(info.run_id(), None, "refused");
     }
 
     #[test]
     fn a_refused_login_is_an_error() {
         let refuse = || RespValue::Error("WRONGPASS invalid".into());
-        let error = LoginHandshake::new(&login()).reply(refuse()).unwrap_err();
+        let error = LoginHandshake::new(&login()).reply(&login(), refuse()).unwrap_err();
         assert_eq!(RedisError::of(&error).unwrap().reply().unwrap().code(), "WRONGPASS");
         let mut handshake = LoginHandshake::new(&login());
-        assert!(handshake.reply(RespValue::Map(Vec::new())).unwrap().is_none());
-        assert!(handshake.reply(RespValue::Error("ERR DB index is out of range".into())).is_err());
+        assert!(handshake.reply(&login(), RespValue::Map(Vec::new())).unwrap().is_none());
+        assert!(handshake.reply(&login(), RespValue::Error("ERR DB index is out of range".into())).is_err());
+    }
+    #[test]
+    fn an_error_does_not_contain_the_password() {
+        let login =
+            |password: &str| Login { user: Some(("default".into(), password.into())), ..Login::default() };
+        // The first text is that of Redis 7.0.15, if the command is unknown there.
+        let unknown =
+            "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 'secret123' ";
+        let hello = "ERR the server does not know HELLO (Redis before 6.0?)";
+        let hidden = "the login was refused, with a text that contains the password";
+        for (password, text, expected) in [
+            ("secret123", unknown, hello.to_owned()),
+            // Redis cuts long arguments off.
+            ("secret123456", unknown, hello.to_owned()),
+            ("secret123", "NOAUTH not secret123", format!("NOAUTH {hidden}")),
+            ("NOAUTH", "NOAUTH refused", format!("ERR {hidden}")),
+            ("", "WRONGPASS invalid", "WRONGPASS invalid".to_owned()),
+        ] {
+            let login = login(password);
+            let reply = RespValue::Error(text.into());
+            let error = LoginHandshake::new(&login).reply(&login, reply).unwrap_err();
+            assert_eq!(RedisError::of(&error).unwrap().reply().unwrap().to_string(), expected);
+        }
     }
 }

@@ -50,6 +50,8 @@ pub(super) struct ConnectionTimes {
 pub(super) struct ConnectionStage {
     life: Arc<ConnectionLife>,
     phase: Phase,
+    /// Whether the loop shuts down.
+    is_draining: bool,
     error: Option<Error>,
 }
 
@@ -80,7 +82,7 @@ impl LinkOutput for Ctx<'_> {
 impl ConnectionStage {
     pub(super) fn new(life: Arc<ConnectionLife>) -> Self {
         let phase = Phase::LoggingIn { handshake: LoginHandshake::new(&life.login), deadline: u64::MAX };
-        ConnectionStage { life, phase, error: None }
+        ConnectionStage { life, phase, is_draining: false, error: None }
     }
 
     fn is_ready(&self) -> bool {
@@ -158,12 +160,14 @@ impl ConnectionStage {
                 }
             },
         };
+        // Otherwise the lane has timers.
+        let next = if self.is_draining { next.min(self.life.duty.expire()) } else { next };
         ctx.wake_after(Duration::from_nanos(next.saturating_sub(now).max(1)));
     }
 
     fn reply(&mut self, ctx: &mut Ctx<'_>, reply: RespValue) {
         match &mut self.phase {
-            Phase::LoggingIn { handshake, .. } => match handshake.reply(reply) {
+            Phase::LoggingIn { handshake, .. } => match handshake.reply(&self.life.login, reply) {
                 Ok(None) => {}
                 Ok(Some(server)) => self.ready(ctx, server),
                 Err(refused) => self.fail(ctx, refused),
@@ -231,7 +235,9 @@ impl Stage for ConnectionStage {
             return Ok(());
         }
         self.life.duty.drain();
+        self.is_draining = true;
         self.settle(ctx, Ok(()));
+        self.look(ctx);
         Ok(())
     }
 

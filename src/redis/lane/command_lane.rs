@@ -6,7 +6,10 @@
 //! program runs, or while mail is sent. Any thread may call; the functions of `Duty` run on the
 //! loop.
 
-use super::queue::{Caller, Given, LaneQueue, Paired, SentKind, SentRequest, WaitingCommand};
+use super::{
+    queue::{Caller, Given, LaneQueue, Paired, SentKind, SentRequest, WaitingCommand},
+    transaction_replies::TransactionReplies,
+};
 use crate::{
     bootstrap::ReconnectingChannel,
     clock::nanos,
@@ -50,6 +53,8 @@ struct LaneState {
     channel: Option<ReconnectingChannel<Infallible>>,
     /// The time for which the earliest timer is set.
     armed: u64,
+    /// When a full queue may be searched for unwanted commands again.
+    next_search: u64,
     awaited: Waiters<Completer<ServerInfo>>,
     counts: LaneCounts,
 }
@@ -73,6 +78,9 @@ struct UpLink {
     is_woken: bool,
     /// The digests of scripts that were sent with their source.
     scripts: BTreeSet<Bytes>,
+    /// The digests of scripts that were sent with their source again, since the server has first
+    /// refused a call whose place later commands must not take.
+    sent_again: BTreeSet<Bytes>,
     /// Why nothing more is sent.
     draining: Option<Error>,
 }
@@ -96,6 +104,7 @@ impl CommandLane {
             link: LaneLink::Down(None),
             channel: None,
             armed: u64::MAX,
+            next_search: 0,
             awaited: Waiters::default(),
             counts: LaneCounts::default(),
         };
@@ -139,11 +148,20 @@ impl CommandLane {
             return Ok(completion);
         }
         let waiting = WaitingCommand { command, caller };
-        let accepted = self.state.change(|state| match self.refusal(state, &waiting.command) {
-            Some(error) => (Err((waiting, error)), ()),
-            None => {
-                state.queue.push(waiting);
-                (Ok((state.wake(), state.arm(deadline))), ())
+        let now = self.now();
+        let accepted = self.state.change(|state| {
+            let mut refusal = self.refusal(state, &waiting.command);
+            let mut unwanted = Vec::new();
+            if matches!(refusal, Some(Error::Full { .. })) && state.may_look_for_unwanted(now) {
+                unwanted = state.queue.take_unwanted();
+                refusal = self.refusal(state, &waiting.command);
+            }
+            match refusal {
+                Some(error) => (Err((waiting, error)), unwanted),
+                None => {
+                    state.queue.push(waiting);
+                    (Ok((state.wake(), state.arm(deadline))), unwanted)
+                }
             }
         });
         match accepted {
@@ -235,7 +253,8 @@ impl CommandLane {
             }
         };
         // A loop that shuts down closes the connection.
-        drop(event_loop.schedule_always(self.settings.close_timeout, close));
+        let time = event_loop.after(self.settings.close_timeout);
+        drop(event_loop.schedule_for_reply(time, close));
     }
 
     /// Ends the lane: the connection will not be restored.
@@ -265,17 +284,20 @@ impl CommandLane {
         let lane = Arc::downgrade(self);
         let expire = move || {
             if let Some(lane) = lane.upgrade() {
-                lane.expire();
+                let next = lane.fail_expired();
+                let timer = lane.state.change(|state| (state.arm(next), ()));
+                lane.set_timer(timer);
             }
         };
-        // A loop that shuts down ends the lane, which fails all commands.
-        drop(event_loop.schedule_always_at(time, expire));
+        // A loop that shuts down cancels the timer when it notifies outgoing connections. From then
+        // on, the connection calls `Duty::expire`.
+        drop(event_loop.schedule_for_reply(time, expire));
     }
 
-    /// Fails the commands whose deadlines have passed.
-    fn expire(self: &Arc<Self>) {
+    /// Fails the commands whose deadlines have passed. Returns the next deadline.
+    fn fail_expired(&self) -> u64 {
         let now = self.now();
-        let (given, timer, down) = self.state.change(|state| {
+        let (given, next, down) = self.state.change(|state| {
             if state.armed <= now {
                 state.armed = u64::MAX;
             }
@@ -284,21 +306,18 @@ impl CommandLane {
                 LaneLink::Down(cause) => cause.clone(),
                 LaneLink::Up(up) => up.draining.clone(),
             };
-            ((given, state.arm(next), down), ())
+            ((given, next, down), ())
         });
-        self.set_timer(timer);
         for waiting in given.not_sent {
             let cause = down.clone().unwrap_or_else(|| waiting.caller.timed_out());
             waiting.fail(RedisError::NotSent(cause));
         }
         self.fail_uncertain(given.in_flight, Caller::timed_out);
+        next
     }
 
     fn fail_uncertain(&self, callers: Vec<Caller>, cause: impl Fn(&Caller) -> Error) {
-        if callers.is_empty() {
-            return;
-        }
-        let count = callers.len() as u64;
+        let count = callers.iter().filter(|caller| !caller.completer.is_cancelled()).count() as u64;
         self.state.change(|state| (state.counts.uncertain += count, ()));
         for caller in callers {
             let cause = cause(&caller);
@@ -312,7 +331,7 @@ impl CommandLane {
     ///
     /// # Errors
     /// The reason to close the connection, if only a part of a transaction was written.
-    fn send_one(&self, waiting: WaitingCommand, up: &Link, output: &mut dyn LinkOutput) -> Result {
+    fn send_one(&self, waiting: WaitingCommand, server: &ServerInfo, output: &mut dyn LinkOutput) -> Result {
         let WaitingCommand { command, caller } = waiting;
         let bytes = command.bytes();
         let skip = |error: Option<Error>, caller: Caller| {
@@ -329,7 +348,7 @@ impl CommandLane {
             let error = caller.timed_out();
             return skip(Some(error), caller);
         }
-        let request = match command.into_request(&up.server) {
+        let request = match command.into_request(server) {
             Ok(request) => request,
             Err(error) => return skip(Some(error), caller),
         };
@@ -340,25 +359,31 @@ impl CommandLane {
                 (arguments, Vec::new(), kind)
             }
             CommandRequest::Transaction(commands) => {
-                let kind = SentKind::Transaction { left: commands.len() + 2, refused: None };
+                let kind = SentKind::Transaction(TransactionReplies::new(commands.len() + 2, None));
                 (vec!["MULTI".into()], [commands, vec![vec!["EXEC".into()]]].concat(), kind)
             }
         };
         if let Err(error) = output.write(first) {
             return skip(Some(error), caller);
         }
-        for request in rest {
-            if let Err(error) = output.write(request) {
-                // Without EXEC, nothing is executed when the connection ends.
-                skip(Some(error.clone()), caller)?;
-                return Err(error);
-            }
-        }
+        let refused = rest.into_iter().enumerate().find_map(|(at, request)| {
+            let error = output.write(request).err()?;
+            // `MULTI` and the commands before this one, and `DISCARD`.
+            Some((TransactionReplies::new(at + 2, Some(error.clone())), error))
+        });
+        let (kind, discarded) = match refused {
+            Some((replies, error)) => (SentKind::Transaction(replies), Some(error)),
+            None => (kind, None),
+        };
         self.state.change(|state| {
-            state.counts.sent += 1;
+            state.counts.sent += u64::from(discarded.is_none());
             (state.queue.sent(caller, bytes, kind), ())
         });
-        Ok(())
+        match discarded {
+            // The end of the connection discards the commands too.
+            Some(error) => output.write(vec!["DISCARD".into()]).map_err(|_| error),
+            None => Ok(()),
+        }
     }
 
     /// Returns the arguments for a call of a script: its source the first time.
@@ -377,9 +402,20 @@ impl CommandLane {
         }
     }
 
-    /// Sends the call of a script again, with its source.
-    fn send_again(&self, call: &ScriptCall, request: SentRequest, output: &mut dyn LinkOutput) {
-        match output.write(call.by_source()) {
+    /// Sends the call of a script again: with its source the first time, and then with its digest.
+    fn send_again(
+        &self,
+        call: &ScriptCall,
+        request: SentRequest,
+        is_first: bool,
+        output: &mut dyn LinkOutput,
+    ) {
+        let needs_source = self.state.change(|state| {
+            let LaneLink::Up(up) = &mut state.link else { return (true, None) };
+            let before = if is_first { Some(std::mem::take(&mut up.sent_again)) } else { None };
+            (up.sent_again.insert(call.digest().clone()), before)
+        });
+        match output.write(if needs_source { call.by_source() } else { call.by_digest() }) {
             Ok(()) => self.state.change(|state| (state.queue.sent_again(request), ())),
             Err(error) => {
                 if let Some(caller) = request.caller {
@@ -428,6 +464,15 @@ impl LaneState {
         Some(up.link.wake.clone())
     }
 
+    /// Returns whether a full queue may be searched now: not for each refused command.
+    fn may_look_for_unwanted(&mut self, now: u64) -> bool {
+        let is_due = now >= self.next_search;
+        if is_due {
+            self.next_search = now.saturating_add(DEADLINE_GRAIN);
+        }
+        is_due
+    }
+
     /// Returns the time of the timer that is needed for this deadline, if there is none yet.
     fn arm(&mut self, deadline: u64) -> Option<u64> {
         if deadline >= self.armed {
@@ -442,13 +487,17 @@ impl LaneState {
     }
 
     /// Takes the command that is sent next. Without one, the loop has to be woken for the next.
-    fn next(&mut self) -> Option<(WaitingCommand, Link)> {
+    fn next(&mut self) -> Option<WaitingCommand> {
         let LaneLink::Up(up) = &mut self.link else { return None };
+        if self.queue.is_held() {
+            // The link stays woken. `send` is called behind the reply that ends this.
+            return None;
+        }
         let next = if up.draining.is_none() { self.queue.take() } else { None };
         if next.is_none() {
             up.is_woken = false;
         }
-        next.map(|waiting| (waiting, up.link.clone()))
+        next
     }
 }
 
@@ -456,7 +505,13 @@ impl Duty for CommandLane {
     fn opened(&self, link: Link) {
         let server = link.server.clone();
         let awaited = self.state.change(|state| {
-            let up = UpLink { link, is_woken: true, scripts: BTreeSet::new(), draining: None };
+            let up = UpLink {
+                link,
+                is_woken: true,
+                scripts: BTreeSet::new(),
+                sent_again: BTreeSet::new(),
+                draining: None,
+            };
             state.counts.connects += 1;
             let before = std::mem::replace(&mut state.link, LaneLink::Up(up));
             (state.awaited.take(), before)
@@ -467,27 +522,39 @@ impl Duty for CommandLane {
     }
 
     fn send(&self, output: &mut dyn LinkOutput) -> Result {
+        let Some(server) = self.server() else { return Ok(()) };
         // If the output is full, the link stays woken.
         while output.is_writable() {
-            let Some((waiting, link)) = self.state.change(|state| (state.next(), ())) else { break };
-            self.send_one(waiting, &link, output)?;
+            let Some(waiting) = self.state.change(|state| (state.next(), ())) else { break };
+            self.send_one(waiting, &server, output)?;
         }
         Ok(())
     }
 
     fn reply(&self, reply: RespValue, output: &mut dyn LinkOutput) -> Result {
-        match self.state.change(|state| (state.queue.reply(reply), ())) {
-            Paired::Nothing => Ok(()),
-            Paired::Done(caller, reply) => {
-                self.complete(caller, reply);
-                Ok(())
+        let (was_held, effect) = self.state.change(|state| {
+            let was_held = state.queue.is_held();
+            ((was_held, state.queue.reply(reply)), ())
+        });
+        match effect {
+            Paired::Nothing => {}
+            Paired::Done(caller, reply) => self.complete(caller, reply),
+            Paired::NotSent(caller, cause) => {
+                if let Some(caller) = caller {
+                    caller.fail(RedisError::NotSent(cause));
+                }
             }
-            Paired::UnknownScript(call, request) => {
-                self.send_again(&call, request, output);
-                Ok(())
+            Paired::Uncertain(caller, cause) => {
+                self.fail_uncertain(caller.into_iter().collect(), |_| cause.clone());
             }
-            Paired::Unexpected => Err(PeerError::Malformed("a reply without a command".into()).into()),
+            Paired::UnknownScript(call, request, is_first) => {
+                self.send_again(&call, request, is_first, output);
+            }
+            Paired::Unexpected => {
+                return Err(PeerError::Malformed("a reply without a command".into()).into());
+            }
         }
+        if was_held && !self.state.read(|state| state.queue.is_held()) { self.send(output) } else { Ok(()) }
     }
 
     fn push(&self, _: Vec<RespValue>) -> Result {
@@ -501,6 +568,10 @@ impl Duty for CommandLane {
 
     fn drain(&self) {
         self.stop_sending(Error::ShutDown);
+    }
+
+    fn expire(&self) -> u64 {
+        self.fail_expired()
     }
 
     fn finished(&self) -> Option<Error> {

@@ -2,5 +2,6 @@
 
 mod command_lane;
 mod queue;
+mod transaction_replies;
 
 pub(super) use command_lane::CommandLane;

@@ -4,10 +4,11 @@
 //! reply has arrived or the connection has ended, also if its caller has given up. The count and
 //! the bytes are those of all commands in the queue, and never more than the limits. Pure.
 
+use super::transaction_replies::{Outcome, TransactionReplies};
 use crate::{
     codec::RespValue,
     error::Error,
-    redis::{RedisCommand, command::ScriptCall, error::RedisError, error_reply::ErrorReply},
+    redis::{RedisCommand, command::ScriptCall, error::RedisError},
     sync::Completer,
 };
 use std::{collections::VecDeque, time::Duration};
@@ -55,11 +56,7 @@ pub(super) enum SentKind {
     Command,
     /// A script that was called by its digest.
     Script(Box<ScriptCall>),
-    /// A transaction, with the number of replies that have not arrived, and the first error.
-    Transaction {
-        left: usize,
-        refused: Option<ErrorReply>,
-    },
+    Transaction(TransactionReplies),
     Heartbeat,
 }
 
@@ -69,8 +66,14 @@ pub(super) enum Paired {
     Nothing,
     /// The command has this reply.
     Done(Option<Caller>, RespValue),
-    /// The server does not know the script. The call is to be sent again.
-    UnknownScript(Box<ScriptCall>, SentRequest),
+    /// The command was not sent as a whole, and nothing of it was executed.
+    NotSent(Option<Caller>, Error),
+    /// The command may have been executed.
+    Uncertain(Option<Caller>, Error),
+    /// The server does not know the script. The call is to be sent again. Later commands wait
+    /// until all requests that were sent before are answered, so that calls keep their order. The
+    /// flag says whether this call is the first one for which they wait.
+    UnknownScript(Box<ScriptCall>, SentRequest, bool),
     /// No request was sent for this reply.
     Unexpected,
 }
@@ -89,6 +92,8 @@ pub(super) struct LaneQueue {
     sent: VecDeque<SentRequest>,
     /// Commands that were taken and are not in `sent` yet.
     taken: usize,
+    /// The requests in `sent` that must be answered before the next command is sent.
+    held: usize,
     heartbeats: usize,
     bytes: usize,
 }
@@ -156,39 +161,50 @@ impl LaneQueue {
     /// Gives a reply to the oldest request.
     pub(super) fn reply(&mut self, reply: RespValue) -> Paired {
         let Some(oldest) = self.sent.front_mut() else { return Paired::Unexpected };
-        let mut reply = reply;
-        match &mut oldest.kind {
+        let outcome = match &mut oldest.kind {
             SentKind::Heartbeat => {
                 self.heartbeats -= 1;
-                self.sent.pop_front();
+                self.pop_sent();
                 return Paired::Nothing;
             }
-            SentKind::Transaction { left, refused } => {
-                *left -= 1;
-                if *left > 0 {
-                    if refused.is_none() {
-                        *refused = ErrorReply::of(&reply);
-                    }
-                    return Paired::Nothing;
+            SentKind::Transaction(replies) => match replies.reply(reply) {
+                Some(outcome) => outcome,
+                None => return Paired::Nothing,
+            },
+            SentKind::Command | SentKind::Script(_) => Outcome::Reply(reply),
+        };
+        let is_first = self.held == 0;
+        let Some(SentRequest { caller, bytes, kind }) = self.pop_sent() else { return Paired::Unexpected };
+        match (kind, outcome) {
+            (SentKind::Script(call), Outcome::Reply(reply)) if is_no_script(&reply) => {
+                if caller.as_ref().is_none_or(|caller| caller.completer.is_cancelled()) {
+                    return Paired::Done(None, reply);
                 }
-                // The first refusal says more than EXECABORT.
-                if let Some(refused) = refused.take().filter(|_| reply.is_error()) {
-                    reply = RespValue::Error(refused.to_string().into());
+                if is_first {
+                    self.held = self.sent.len();
                 }
+                Paired::UnknownScript(call, SentRequest { caller, bytes, kind: SentKind::Command }, is_first)
             }
-            SentKind::Command | SentKind::Script(_) => {}
-        }
-        let Some(oldest) = self.sent.pop_front() else { return Paired::Unexpected };
-        self.bytes -= oldest.bytes;
-        match oldest {
-            SentRequest { kind: SentKind::Script(call), caller, bytes } if is_no_script(&reply) => {
-                Paired::UnknownScript(call, SentRequest { caller, bytes, kind: SentKind::Command })
-            }
-            oldest => Paired::Done(oldest.caller, reply),
+            (_, Outcome::Reply(reply)) => Paired::Done(caller, reply),
+            (_, Outcome::NotSent(cause)) => Paired::NotSent(caller, cause),
+            (_, Outcome::Uncertain(cause)) => Paired::Uncertain(caller, cause),
         }
     }
 
-    /// Takes the callers whose deadlines have passed. Returns the next deadline.
+    fn pop_sent(&mut self) -> Option<SentRequest> {
+        let request = self.sent.pop_front()?;
+        self.bytes -= request.bytes;
+        self.held = self.held.saturating_sub(1);
+        Some(request)
+    }
+
+    /// Returns whether waiting commands stay behind calls that are sent again.
+    pub(super) fn is_held(&self) -> bool {
+        self.held > 0
+    }
+
+    /// Takes the callers whose deadlines have passed, and waiting commands whose callers have given
+    /// up. Returns the next deadline.
     pub(super) fn expire(&mut self, now: u64) -> (Given, u64) {
         let (mut given, mut next) = (Given::default(), u64::MAX);
         for request in &mut self.sent {
@@ -198,9 +214,12 @@ impl LaneQueue {
                 None => {}
             }
         }
-        if self.waiting.iter().any(|waiting| waiting.caller.deadline <= now) {
+        let is_over = |waiting: &WaitingCommand| {
+            waiting.caller.deadline <= now || waiting.caller.completer.is_cancelled()
+        };
+        if self.waiting.iter().any(is_over) {
             for waiting in std::mem::take(&mut self.waiting) {
-                if waiting.caller.deadline <= now {
+                if is_over(&waiting) {
                     self.bytes -= waiting.command.bytes();
                     given.not_sent.push(waiting);
                 } else {
@@ -212,9 +231,19 @@ impl LaneQueue {
         (given, waiting.fold(next, u64::min))
     }
 
+    /// Takes the waiting commands whose callers have given up.
+    pub(super) fn take_unwanted(&mut self) -> Vec<WaitingCommand> {
+        let is_unwanted = |waiting: &WaitingCommand| waiting.caller.completer.is_cancelled();
+        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        let (unwanted, waiting): (Vec<_>, Vec<_>) = waiting.partition(is_unwanted);
+        self.waiting = waiting.into();
+        self.bytes -= unwanted.iter().map(|waiting| waiting.command.bytes()).sum::<usize>();
+        unwanted
+    }
+
     /// Takes the callers of all requests whose replies cannot arrive any more.
     pub(super) fn lose(&mut self) -> Vec<Caller> {
-        self.heartbeats = 0;
+        (self.heartbeats, self.held) = (0, 0);
         let sent = std::mem::take(&mut self.sent);
         self.bytes -= sent.iter().map(|request| request.bytes).sum::<usize>();
         sent.into_iter().filter_map(|request| request.caller).collect()
@@ -228,8 +257,10 @@ impl LaneQueue {
     }
 }
 
+/// Returns whether the server does not know the script. A script can reply `NOSCRIPT` with another
+/// text, after it has executed commands.
 fn is_no_script(reply: &RespValue) -> bool {
-    matches!(reply, RespValue::Error(text) if text.starts_with(b"NOSCRIPT"))
+    matches!(reply, RespValue::Error(text) if text.starts_with(b"NOSCRIPT No matching script"))
 }
 
 #[cfg(test)]

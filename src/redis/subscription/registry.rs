@@ -1,13 +1,13 @@
 //! `Registry`: the sinks of each channel, and the state of the channel at the server.
 //!
 //! Invariants: a channel is in place if its last request was `SUBSCRIBE` and all requests for it
-//! are confirmed. A sink gets messages only between `Subscribed` and `Lost`. A channel has at most
-//! one place in the list of changes. Pure.
+//! are confirmed. A sink gets messages only between `Subscribed` and `Lost`. A channel has an entry
+//! only while it has a sink, is subscribed, or has unconfirmed requests. Pure.
 
 use super::event::Sink;
 use bytes::Bytes;
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
@@ -27,7 +27,6 @@ struct ChannelEntry {
     is_asked: bool,
     /// Requests that the server has not confirmed.
     unconfirmed: usize,
-    is_changed: bool,
 }
 
 impl ChannelEntry {
@@ -36,7 +35,7 @@ impl ChannelEntry {
     }
 
     fn is_unused(&self) -> bool {
-        self.members.is_empty() && !self.is_asked && self.unconfirmed == 0 && !self.is_changed
+        self.members.is_empty() && !self.is_asked && self.unconfirmed == 0
     }
 }
 
@@ -52,7 +51,8 @@ pub(super) struct SubscriptionChanges {
 #[derive(Default)]
 pub(super) struct Registry {
     channels: BTreeMap<Bytes, ChannelEntry>,
-    changed: VecDeque<Bytes>,
+    /// Channels whose requests have not been sent.
+    changed: BTreeSet<Bytes>,
     members: usize,
     last_id: u64,
 }
@@ -69,7 +69,7 @@ impl Registry {
         let member = ChannelSink { id: self.last_id, sink, is_notified: false };
         let entry = self.channels.entry(channel.clone()).or_default();
         Arc::make_mut(&mut entry.members).push(member);
-        self.change(channel);
+        self.changed.insert(channel);
         self.last_id
     }
 
@@ -79,16 +79,10 @@ impl Registry {
         let at = entry.members.iter().position(|member| member.id == id)?;
         let member = Arc::make_mut(&mut entry.members).remove(at);
         self.members -= 1;
-        self.change(channel.clone());
+        self.changed.insert(channel.clone());
+        // While the client is disconnected, nothing takes the changes.
+        self.tidy(channel);
         Some(member)
-    }
-
-    fn change(&mut self, channel: Bytes) {
-        if let Some(entry) = self.channels.get_mut(&channel)
-            && !std::mem::replace(&mut entry.is_changed, true)
-        {
-            self.changed.push_back(channel);
-        }
     }
 
     pub(super) fn has_changes(&self) -> bool {
@@ -99,9 +93,8 @@ impl Registry {
     pub(super) fn take_changes(&mut self, limit: usize) -> SubscriptionChanges {
         let mut changes = SubscriptionChanges::default();
         for _ in 0..limit {
-            let Some(channel) = self.changed.pop_front() else { break };
+            let Some(channel) = self.changed.pop_first() else { break };
             let Some(entry) = self.channels.get_mut(&channel) else { continue };
-            entry.is_changed = false;
             let is_wanted = !entry.members.is_empty();
             if is_wanted == entry.is_asked {
                 if entry.is_in_place() {
@@ -140,6 +133,17 @@ impl Registry {
         sinks
     }
 
+    /// Handles a refusal of one `SUBSCRIBE` for several channels. Returns whether this channel is
+    /// to be subscribed alone. It is not if a later request for it was sent.
+    pub(super) fn refused_with_others(&mut self, channel: &Bytes) -> bool {
+        let Some(entry) = self.channels.get(channel) else { return false };
+        let is_last = entry.unconfirmed == 1;
+        if !is_last {
+            self.refused(channel);
+        }
+        is_last
+    }
+
     /// Returns the sinks for a message.
     pub(super) fn sinks(&self, channel: &Bytes) -> Option<Arc<Vec<ChannelSink>>> {
         self.channels.get(channel).filter(|entry| entry.is_in_place()).map(|entry| entry.members.clone())
@@ -151,13 +155,13 @@ impl Registry {
         self.channels.retain(|_, entry| !entry.members.is_empty());
         let mut sinks = Vec::new();
         for (channel, entry) in &mut self.channels {
-            (entry.is_asked, entry.unconfirmed, entry.is_changed) = (false, 0, true);
+            (entry.is_asked, entry.unconfirmed) = (false, 0);
             for member in Arc::make_mut(&mut entry.members) {
                 if std::mem::take(&mut member.is_notified) {
                     sinks.push(member.sink.clone());
                 }
             }
-            self.changed.push_back(channel.clone());
+            self.changed.insert(channel.clone());
         }
         sinks
     }
@@ -172,6 +176,7 @@ impl Registry {
     fn tidy(&mut self, channel: &Bytes) {
         if self.channels.get(channel).is_some_and(ChannelEntry::is_unused) {
             self.channels.remove(channel);
+            self.changed.remove(channel);
         }
     }
 }

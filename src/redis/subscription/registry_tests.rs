@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use std::collections::VecDeque;
 
 fn sink() -> Sink {
     Arc::new(|_| ())
@@ -97,6 +98,8 @@ enum Step {
     Leave(u8),
     Flush,
     Confirm,
+    /// Refuses a `SUBSCRIBE` together with another channel.
+    Refuse,
     Lose,
 }
 
@@ -106,6 +109,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..8u8).prop_map(Step::Leave),
         4 => Just(Step::Flush),
         4 => Just(Step::Confirm),
+        2 => Just(Step::Refuse),
         1 => Just(Step::Lose),
     ]
 }
@@ -144,6 +148,13 @@ proptest! {
                         registry.confirmed(&channel);
                     }
                 }
+                Step::Refuse => {
+                    if let Some((channel, _)) = requests.pop_front_if(|(_, is_on)| *is_on)
+                        && registry.refused_with_others(&channel)
+                    {
+                        requests.push_back((channel, true));
+                    }
+                }
                 Step::Lose => {
                     requests.clear();
                     server.clear();
@@ -157,6 +168,11 @@ proptest! {
                 }
             }
             prop_assert_eq!(registry.len(), members.len());
+            for (channel, entry) in &registry.channels {
+                let is_wanted = members.iter().any(|(name, _)| name == channel);
+                prop_assert!(is_wanted || entry.is_asked || entry.unconfirmed > 0);
+            }
+            prop_assert!(registry.changed.iter().all(|channel| registry.channels.contains_key(channel)));
         }
         while registry.has_changes() {
             flush(&mut registry, &mut requests);

@@ -197,7 +197,11 @@ impl SubscriptionLane {
         };
         if channels.len() > 1 {
             // Perhaps only one of them is refused.
-            self.state.change(|state| (state.singles.extend(channels), ()));
+            self.state.change(|state| {
+                let SubscriptionState { registry, singles, .. } = state;
+                singles.extend(channels.into_iter().filter(|channel| registry.refused_with_others(channel)));
+                ((), ())
+            });
             return Ok(());
         }
         for channel in channels {
@@ -269,6 +273,10 @@ impl Duty for SubscriptionLane {
 
     fn drain(&self) {
         self.state.change(|state| ((), std::mem::replace(&mut state.is_draining, true)));
+    }
+
+    fn expire(&self) -> u64 {
+        u64::MAX
     }
 
     fn finished(&self) -> Option<Error> {

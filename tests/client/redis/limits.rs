@@ -2,7 +2,7 @@
 
 use super::{
     outcome,
-    servers::{TestServer, group, redis},
+    servers::{TestServer, group, redis, with_each},
 };
 use crate::support::{
     nobody::Nobody,
@@ -10,7 +10,7 @@ use crate::support::{
 };
 use netwheel::{
     Error, EventLoopGroup,
-    codec::RespLimits,
+    codec::{RespLimits, RespValue},
     error::Resource,
     reconnect::Backoff,
     redis::{RedisClient, RedisCommand, RedisEvent, RedisSettings},
@@ -132,6 +132,79 @@ fn a_reply_beyond_the_limits_ends_its_connection() {
     let long = redis.call(RedisCommand::new("SET").arg("k").arg("x".repeat(8193)));
     assert_eq!(outcome(done(long)), "not sent: Encode");
     assert_eq!(redis.stats().connects, 2);
+}
+
+#[test]
+fn the_bytes_of_a_reply_are_limited_by_the_longest_string() {
+    with_each(|server| {
+        for (max_bulk_len, is_accepted) in [(1024 * 1024, false), (8 * 1024 * 1024, true)] {
+            let redis = RedisClient::builder(&server.group, &server.url)
+                .resp_limits(RespLimits::new().max_bulk_len(max_bulk_len))
+                .connect()
+                .unwrap();
+            let set = redis.call(RedisCommand::new("SET").arg("long").arg("x".repeat(900_000)));
+            assert_eq!(outcome(done(set)), "OK");
+            let reply = done(redis.call(RedisCommand::new("MGET").args(["long"; 20])));
+            match reply {
+                Ok(reply) => {
+                    assert!(is_accepted && matches!(reply, RespValue::Array(items) if items.len() == 20))
+                }
+                Err(error) => assert!(!is_accepted, "{error:#} with {}", server.name),
+            }
+        }
+    });
+}
+
+#[test]
+fn a_transaction_that_does_not_fit_is_discarded_and_the_connection_stays() {
+    with_each(|server| {
+        let redis = RedisClient::builder(&server.group, &server.url)
+            .resp_limits(RespLimits::new().max_bulk_len(8192))
+            .connect()
+            .unwrap();
+        done(redis.connected()).unwrap();
+        let long = RedisCommand::new("SET").arg("k").arg("x".repeat(8193));
+        let transaction = redis.call(RedisCommand::transaction(vec![["INCR", "n"].into(), long]));
+        let next = redis.call(["INCR", "n"]);
+        assert_eq!(outcome(done(transaction)), "not sent: Encode");
+        assert_eq!(outcome(done(next)), "1", "with {}", server.name);
+        assert_eq!(redis.stats().connects, 1);
+    });
+}
+
+#[test]
+fn commands_that_nobody_waits_for_make_room() {
+    let group = group();
+    let (redis, _nobody) = unconnected(&group, RedisSettings::new().max_pending(3));
+    let dropped: Vec<_> = (0..2).map(|_| redis.call(["PING"])).collect();
+    let kept = redis.call(["PING"]);
+    drop(dropped);
+    let _accepted = redis.try_call(["PING"]).expect("there is room for it");
+    assert_eq!(redis.stats().pending, 2);
+    redis.close();
+    assert_eq!(outcome(done(kept)), "closed");
+}
+
+#[test]
+fn a_lookup_that_fails_is_reported_on_the_loop() {
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    // A label of a name has at most 63 bytes, so no name server is asked.
+    let url = format!("redis://{}.invalid", "x".repeat(64));
+    let (told, threads) = channel();
+    let redis = RedisClient::builder(&group, url)
+        .backoff(Backoff::new().initial(ms(1)).max_delay(ms(1)))
+        .on_event(move |event| match event {
+            RedisEvent::Failed { .. } => drop(told.send(std::thread::current().id())),
+            event => panic!("{event:?}"),
+        })
+        .connect()
+        .unwrap();
+    let of_loop = done(group.next().call(|| std::thread::current().id())).unwrap();
+    for _ in 0..3 {
+        assert_eq!(receive(&threads), of_loop);
+    }
+    redis.close();
+    done(redis.closed()).unwrap();
 }
 
 #[test]

@@ -93,3 +93,17 @@ fn a_sink_that_panics_does_not_disturb_the_others() {
         assert_eq!(receive(&events), "hello");
     });
 }
+
+#[test]
+fn a_closed_client_has_no_connection_for_subscriptions() {
+    with_each(|server| {
+        let redis = server.client();
+        let closed = redis.closed();
+        // The connection is newer than the completion.
+        let (_news, events) = subscribed(&redis, "news");
+        redis.close();
+        done(closed).unwrap();
+        assert!(redis.is_closed(), "with {}", server.name);
+        assert_eq!(receive(&events), "Ended");
+    });
+}

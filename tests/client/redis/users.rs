@@ -7,7 +7,7 @@ use super::{
 };
 use crate::support::wait::{done, receive};
 use netwheel::{
-    redis::{RedisClient, RedisError, RedisEvent},
+    redis::{RedisClient, RedisCommand, RedisError, RedisEvent},
     testing::redis::RedisUser,
 };
 use std::sync::mpsc::channel;
@@ -50,6 +50,20 @@ fn a_user_logs_in_and_has_its_permissions() {
         assert_eq!(outcome(done(redis.call(["PUBLISH", "c:2", "hello"]))), "1");
         assert_eq!(receive(&events), "hello");
     });
+}
+
+#[test]
+fn commands_of_a_user_without_transactions_may_be_executed() {
+    let eve = RedisUser::new("eve", "pw").keys("*").deny("MULTI");
+    let simulated = redis().user(eve);
+    let options: Vec<&str> = "--user eve on >pw ~* +@all -multi".split(' ').collect();
+    for server in [Some(TestServer::simulated(&simulated)), TestServer::real(&options)].iter().flatten() {
+        let redis = RedisClient::builder(&server.group, url(server, "eve:pw")).connect().unwrap();
+        let said = outcome(done(redis.call(RedisCommand::transaction([["INCR", "n"]]))));
+        assert_eq!(said, "may be executed: Other", "with {}", server.name);
+        assert_eq!(outcome(done(redis.call(["GET", "n"]))), "1", "with {}", server.name);
+        assert_eq!((redis.stats().connects, redis.stats().uncertain), (1, 1));
+    }
 }
 
 #[test]

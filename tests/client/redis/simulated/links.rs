@@ -220,8 +220,11 @@ fn a_shutdown_of_the_group_completes_what_is_in_flight() {
         redis.connected().wait()?;
         control.hold_for(SECOND);
         let call = redis.call(["INCR", "n"]);
+        let brief = redis.call(RedisCommand::new("INCR").arg("n").timeout(SECOND / 5));
         sleep(SECOND / 10);
-        group.shutdown(netwheel::shutdown::ShutdownOptions::new().timeout(5 * SECOND)).wait()?;
+        let shutdown = group.shutdown(netwheel::shutdown::ShutdownOptions::new().timeout(5 * SECOND));
+        assert_eq!(outcome(brief.wait()), "may be executed: TimedOut", "deadlines hold in the drain");
+        shutdown.wait()?;
         assert_eq!(outcome(call.wait()), "1");
         assert_eq!(outcome(redis.call(["PING"]).wait()), "closed");
         Ok(())
