@@ -12,7 +12,7 @@ pub(super) fn broker_error(error: &Error) -> BrokerError {
         Some(RedisError::Reply(reply)) => reply_error(reply),
         Some(RedisError::NotNow(reply)) => BrokerError::Refused(reply.to_string().into()),
         Some(RedisError::NotSent(Error::Full { .. })) => BrokerError::Full(error.to_string().into()),
-        // The same operation would fail again.
+        // Another attempt fails, too.
         Some(RedisError::NotSent(cause @ (Error::Encode(_) | Error::Panicked(_)))) => {
             BrokerError::failed(cause)
         }

@@ -84,7 +84,7 @@ fn subscribe(operations: &Arc<ScriptCalls>, partition: Partition) -> Result<Foll
         }
         SubscriptionEvent::Message(message) => match wire_event::parse(partition, message) {
             Some(event) => sink.handle(event),
-            // Once, because anybody may send any number of them.
+            // Logged once: their number is not limited.
             None if is_warned.swap(true, Ordering::Relaxed) => {}
             None => log::warn!("a message on the channel of the partition {partition} is no event"),
         },

@@ -317,7 +317,7 @@ impl BrokerWriter {
             Ok(())
         });
         match done {
-            // The rest has another transaction, after the operations that wait meanwhile.
+            // Another transaction removes the rest, after the waiting operations.
             Ok(_) if !is_done => self.next_upkeep = machine::now(),
             Ok(_) => {}
             Err(error) => log::warn!("the broker could not remove what has expired: {error}"),

@@ -161,7 +161,7 @@ fn messages_without_metadata_are_gone_also_after_a_question_for_the_top() {
     }
 }
 
-/// The messages of a topic never outlive its metadata, whatever happens first.
+/// Messages do not outlive the metadata of their topic.
 #[test]
 fn metadata_lives_longer_than_messages() {
     let Some(redis) = RedisProcess::start(&["--appendonly", "no"]) else { return };

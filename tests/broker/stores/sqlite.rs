@@ -130,7 +130,7 @@ fn notifications_without_end_do_not_delay_a_commit() {
     done(other.close()).unwrap();
 }
 
-/// Messages that are not kept any more are removed in steps, and not read meanwhile.
+/// Messages beyond the limits are removed in steps, and are not read meanwhile.
 #[cfg(feature = "rusqlite-040")]
 #[test]
 fn many_messages_are_removed_in_steps() {

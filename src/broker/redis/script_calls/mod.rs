@@ -35,7 +35,7 @@ const MAX_OFFSET: u64 = 1 << 53;
 /// The bytes that an operation without a payload counts for in the limits of the client.
 const WEIGHT: usize = 512;
 
-/// The largest number of messages that wait behind those which are sent again.
+/// The largest number of messages that wait for a recovery of their lanes.
 const MAX_WAITING: usize = 16_384;
 
 /// The most bytes of the head of an event, with the name of a topic.
@@ -70,7 +70,7 @@ pub(super) struct ScriptCalls {
     pub(super) keys: Keys,
     pub(super) times: BrokerTimes,
     lanes: Vec<PublishLane>,
-    /// The messages of all lanes that wait behind those which are sent again.
+    /// The messages that wait for a recovery of their lanes.
     waiting: Arc<PendingLimit>,
     random: Random,
     scripts: BrokerScripts,
@@ -307,7 +307,7 @@ impl ScriptCalls {
         if let Err(error) = self.check_event(partition, "changes", bytes) {
             return Completion::ready(Err(error));
         }
-        // So that a snapshot fits into a reply.
+        // A snapshot must fit into a reply.
         let max_entries = update.max_entries.min(self.max_pairs(partition));
         let build = move |operations: &ScriptCalls, server: &ServerInfo| {
             let keys = operations.keys.partition(partition.get());
