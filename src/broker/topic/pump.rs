@@ -279,7 +279,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         self.pump();
     }
 
-    /// Reads again after some time. An event, a new member or the verification may be earlier.
+    /// Reads again after some time. A new member or the verification may be earlier.
     fn schedule_retry(self: &Arc<Self>, after: Duration) {
         let topic = Arc::downgrade(self);
         let again = move || {
