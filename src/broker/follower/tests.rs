@@ -538,26 +538,26 @@ fn no_message_is_dropped_by_an_input() {
         let payload = Rc::new(Counted(drops.clone()));
         Item { position: Position::new(epoch, offset), payload, size: 7 }
     };
-    let answer = |epoch, offsets: std::ops::RangeInclusive<u64>, top| {
+    let answer = |epoch, offsets: std::ops::Range<u64>, top| {
         let items = offsets.map(|offset| item(epoch, offset)).collect();
         Ok(ReadAnswer { epochs: Epochs::first(epoch), top, oldest: 1, items })
     };
     type Input<'a> = Box<dyn FnOnce(&mut Follower<Rc<Counted>>) + 'a>;
     let inputs: Vec<(Input, &str)> = vec![
         (Box::new(|it| it.join(0, JoinFrom::Now)), "a read"),
-        (Box::new(|it| it.answered(0, answer(1, 1..=0, 0))), "the answer"),
+        (Box::new(|it| it.answered(0, answer(1, 1..1, 0))), "the answer"),
         (Box::new(|it| (1..=20).for_each(|n| it.message(item(1, n)))), "more than the ring holds"),
         (Box::new(|it| it.message(item(1, 3))), "a message again"),
         (Box::new(|it| it.message(item(1, 30))), "a gap, and a read"),
         (Box::new(|it| (31..=35).for_each(|n| it.message(item(1, n)))), "more than may be ahead"),
         (Box::new(|it| it.message(item(1, 31))), "a message ahead again"),
         (Box::new(|it| it.join(1, JoinFrom::Last(20))), "a joiner"),
-        (Box::new(|it| it.answered(1, answer(1, 21..=29, 29))), "the answer"),
-        (Box::new(|it| it.answered(1, answer(1, 21..=29, 29))), "a late answer"),
-        (Box::new(|it| it.answered(2, answer(1, 10..=12, 32))), "the answer for the joiner"),
+        (Box::new(|it| it.answered(1, answer(1, 21..30, 29))), "the answer"),
+        (Box::new(|it| it.answered(1, answer(1, 21..30, 29))), "a late answer"),
+        (Box::new(|it| it.answered(2, answer(1, 10..13, 32))), "the answer for the joiner"),
         (Box::new(|it| assert!(it.leave(1))), "the joiner leaves"),
         (Box::new(|it| it.message(item(2, 1))), "another epoch"),
-        (Box::new(|it| it.answered(3, answer(2, 1..=2, 2))), "the topic was lost"),
+        (Box::new(|it| it.answered(3, answer(2, 1..3, 2))), "the topic was lost"),
     ];
     for (input, name) in inputs {
         let before = drops.get();

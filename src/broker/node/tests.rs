@@ -34,7 +34,7 @@ impl FollowedTopic for Closable {
         None
     }
 
-    fn verified(self: Arc<Self>, _: Position, _: TopicTop) {}
+    fn verified(self: Arc<Self>, _: Option<Position>, _: TopicTop) {}
 
     fn interrupted(&self, _: &BrokerError) {}
 
