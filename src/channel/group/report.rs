@@ -18,6 +18,10 @@ pub struct Broadcast {
     pub(super) loops: Box<[u32]>,
     pub(super) unreached: usize,
     /// The loops that have refused it.
+    #[cfg_attr(
+        not(feature = "broker"),
+        allow(dead_code, reason = "topics close the members of these loops")
+    )]
     pub(super) unreached_loops: Vec<u32>,
     pub(super) progress: Arc<Progress>,
 }
