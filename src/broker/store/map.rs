@@ -68,6 +68,7 @@ impl MapUpdate {
     }
 
     /// Returns the bytes of all keys and values.
+    #[cfg(any(feature = "broker-redis", feature = "broker-sqlite"))]
     pub(in crate::broker) fn bytes(&self) -> usize {
         let bytes = |change: &MapChange| change.key.len() + change.value.as_ref().map_or(0, Bytes::len);
         self.changes.iter().map(bytes).sum()
