@@ -13,4 +13,5 @@ mod memory;
 mod nodes;
 mod races;
 mod settings;
+#[cfg(any(feature = "broker-redis", feature = "broker-sqlite"))]
 mod stores;

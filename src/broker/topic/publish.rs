@@ -50,8 +50,9 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         }
         let payload = self.encode(message)?;
         if payload.len() > self.node.settings.max_payload {
-            let length = format_args!("a message of {} bytes", payload.len());
-            return Err(Error::setting("payload", length, "at most `max_payload` bytes"));
+            let length = payload.len();
+            let value = format!("a message of {length} bytes");
+            return Err(Error::setting("payload", value, "at most `max_payload` bytes"));
         }
         Ok(payload)
     }

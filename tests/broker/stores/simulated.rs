@@ -189,7 +189,9 @@ fn faults() -> Faults {
 }
 
 fn explore(persistence: Persistence) -> Explored {
-    Exploration::new(6)
+    // Always the same runs, because the tests ask for states that not every run reaches.
+    Exploration::new(8)
+        .first_seed(1)
         .all_faults_together()
         .faults(faults())
         .run(|simulation| scenario(simulation, persistence))

@@ -2,7 +2,7 @@
 
 use crate::{
     cpu_work::CpuWork,
-    protocol::{Reply, Request, VERSION},
+    protocol::{Reply, Request},
     rooms::{Rooms, encoded},
 };
 use futures_util::{SinkExt, StreamExt};
@@ -52,7 +52,7 @@ async fn login(server: &Server, stream: TcpStream) -> Result<Option<(Socket, Str
     let mut socket = accept_async(server.tls.accept(stream).await?).await?;
     loop {
         let Some(message) = socket.next().await else { return Ok(None) };
-        if let Some(Request::Login { user }) = request(&message?) {
+        if let Some(Request::Login { user, .. }) = request(&message?) {
             let work = server.login_work;
             if spawn_blocking(move || work.run()).await.is_err() {
                 return Ok(None);
@@ -63,7 +63,9 @@ async fn login(server: &Server, stream: TcpStream) -> Result<Option<(Socket, Str
                 heartbeat_ms: idle_ms,
                 idle_ms,
                 ack_timeout_ms: idle_ms,
-                version: VERSION,
+                // Without positions of messages, and so without resuming.
+                version: 2,
+                resume_token: String::new(),
             };
             socket.send(encoded(&welcome)).await?;
             return Ok(Some((socket, user)));
@@ -110,16 +112,24 @@ async fn answer(
     request: Request,
 ) -> Result<(), Error> {
     let reply = match request {
-        Request::Join { room } => {
+        Request::Join { room, .. } => {
             let messages = server.rooms.join(&room, user);
             *joined = Some((room.clone(), messages));
-            Reply::Joined { room, user: user.to_owned() }
+            Reply::Joined { room, user: user.to_owned(), epoch: None, offset: None, recovered: None }
         }
         Request::Say { room, text, id } => {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let ts = now.as_millis() as u64;
-            let message =
-                |id| Reply::Message { room: room.clone(), from: user.to_owned(), text: text.clone(), ts, id };
+            let message = |id| Reply::Message {
+                room: room.clone(),
+                from: user.to_owned(),
+                text: text.clone(),
+                ts,
+                epoch: None,
+                offset: None,
+                id,
+                sender_id: None,
+            };
             server.rooms.send(&room, user, &message(None));
             message(id)
         }
