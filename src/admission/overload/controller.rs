@@ -20,10 +20,10 @@
 //! that would take ten targets limits accepting to the rate of handshakes, and nothing else.
 //!
 //! # Hint
-//! Refused clients get one place after the other in a queue without memory. The queue is as long as
-//! the time that the loop needs for all clients that it has refused, at the rate of its admissions,
-//! and becomes shorter as time passes. So the clients return no faster than the loop can serve
-//! them, and the loop does not wait for them either.
+//! Refused clients get one place after the other in a queue without memory: each refusal makes it
+//! longer, and time makes it shorter. The distance of the places is half of the time that the loop
+//! needs for a client, at the largest rate of admissions that was measured lately. So the clients
+//! return one after the other, and a few more of them than the loop can serve.
 
 use super::{
     work::Work,
@@ -48,6 +48,7 @@ const HANDSHAKE_QUEUE: u64 = 10;
 /// The longest wait for a handshake, in targets.
 const PATIENCE: u32 = 20;
 
+/// The longest wait for a handshake, if twenty targets are longer.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is left of an old measurement of the capacity after a window with refusals. The largest one
@@ -291,7 +292,7 @@ impl OverloadController {
         let admitted = of_clients.iter().rev().map(|count| count.admitted).find(|admitted| *admitted > 0);
         let measured = (admitted.unwrap_or(0) as f64 / busy).max(self.floor());
         self.capacity = measured.max(self.capacity * FADING);
-        self.limits.set_client_time((1.0 / (self.capacity * OVERBOOKING)) as u64);
+        self.limits.set_place_time((1.0 / (self.capacity * OVERBOOKING)) as u64);
     }
 }
 

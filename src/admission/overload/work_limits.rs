@@ -31,10 +31,10 @@ const LONGEST_HINT: u64 = 60_000_000_000;
 #[derive(Debug)]
 pub(crate) struct WorkLimits {
     classes: [ClassLimit; Work::ALL.len()],
-    /// The time in nanoseconds that the loop needs for the refused clients that wait.
+    /// The time in nanoseconds until the last of the refused clients returns.
     queue: AtomicU64,
-    /// The time in nanoseconds that the loop needs for one client.
-    client_time: AtomicU64,
+    /// The time in nanoseconds between the returns of two refused clients.
+    place_time: AtomicU64,
     /// The random numbers of the loop.
     random: Arc<Random>,
     target: Duration,
@@ -78,8 +78,8 @@ impl WorkLimits {
             refused: AtomicU64::new(0),
         };
         let classes = Work::ALL.map(class);
-        let (queue, client_time) = (AtomicU64::new(0), AtomicU64::new(0));
-        WorkLimits { classes, queue, client_time, random, target, patience }
+        let (queue, place_time) = (AtomicU64::new(0), AtomicU64::new(0));
+        WorkLimits { classes, queue, place_time, random, target, patience }
     }
 
     /// Creates limits that refuse everything, for tests of programs.
@@ -114,7 +114,7 @@ impl WorkLimits {
         self.class(work).refused.fetch_add(1, Relaxed);
         let wait = match work {
             Work::Bulk => self.queue.load(Relaxed),
-            _ => self.queue.fetch_add(self.client_time.load(Relaxed), Relaxed),
+            _ => self.queue.fetch_add(self.place_time.load(Relaxed), Relaxed),
         };
         let shortest = nanos(self.target).saturating_mul(SHORTEST_HINT);
         let hint = wait.saturating_add(shortest / 2 + self.random.below(shortest));
@@ -149,9 +149,9 @@ impl WorkLimits {
         WorkCount { admitted: class.admitted.load(Relaxed), refused: class.refused.load(Relaxed) }
     }
 
-    /// Sets the time that the loop needs for one client.
-    pub(super) fn set_client_time(&self, nanos: u64) {
-        self.client_time.store(nanos, Relaxed);
+    /// Sets the time between the returns of two refused clients.
+    pub(super) fn set_place_time(&self, nanos: u64) {
+        self.place_time.store(nanos, Relaxed);
     }
 
     /// Shortens the queue of refused clients by the time that has passed. Clients for whom the hint
@@ -223,8 +223,11 @@ mod tests {
     fn hints_are_places_in_a_queue() {
         let limits = limits();
         let hint = || limits.refuse(Work::Login).retry_after().as_secs_f64();
-        assert!((0..1000).all(|_| (0.1..0.3).contains(&hint())), "four targets, if clients take no time");
-        limits.set_client_time(10_000_000);
+        assert!(
+            (0..1000).all(|_| (0.1..0.3).contains(&hint())),
+            "four targets, as long as nothing is measured"
+        );
+        limits.set_place_time(10_000_000);
         for place in 0..1000 {
             let wait = f64::from(place) / 100.0;
             assert!((wait + 0.1..wait + 0.3).contains(&hint()), "place {place}");
@@ -233,7 +236,7 @@ mod tests {
         assert!((1.1..1.3).contains(&hint()));
         assert!((1.11..1.31).contains(&limits.refuse(Work::Bulk).retry_after().as_secs_f64()));
         assert!((1.11..1.31).contains(&hint()), "a refused broadcast does not return");
-        limits.set_client_time(1_000_000_000);
+        limits.set_place_time(1_000_000_000);
         (0..100).for_each(|_| _ = hint());
         assert!((0..1000).all(|_| (30.0..=60.0).contains(&hint())), "the longest hints are spread");
         limits.shorten_queue(59_000_000_000);
