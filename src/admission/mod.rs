@@ -196,6 +196,11 @@ impl Admission {
         Ok(())
     }
 
+    /// Returns whether rejected connections may get last words.
+    pub(crate) fn has_farewell(&self) -> bool {
+        self.farewell.is_some()
+    }
+
     pub(crate) fn farewell_to(&self, rejection: &Rejection) -> Option<Bytes> {
         self.farewell.as_ref().and_then(|words| words(rejection))
     }

@@ -1,10 +1,10 @@
 //! `AdaptiveWait`: how the thread of a store waits for the next request.
 //!
-//! Waking a sleeping thread takes tens of microseconds, a good part of a commit. Programs that
-//! start a timer whenever their last one is stored send the next request about that long after a
-//! commit. So the thread stays awake for a moment and yields, if the last wait was short. If it was
-//! long, the thread sleeps at once, so a pause of the program costs one such moment. RocksDB's
-//! writers do the same (`enable_write_thread_adaptive_yield`).
+//! Waking a sleeping thread takes tens of microseconds, a good part of a commit. Programs that wait
+//! for one commit before they send the next request send it about that long after a commit. So the
+//! thread stays awake for a moment and yields, if the last wait was short. If it was long, the
+//! thread sleeps at once, so a pause of the program costs one such moment. RocksDB's writers do the
+//! same (`enable_write_thread_adaptive_yield`).
 
 use super::channel::{ReceiveError, Receiver};
 use crate::machine;

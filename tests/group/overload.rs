@@ -2,8 +2,8 @@
 //! established channels, which it serves. The handlers take time by advancing the clock.
 
 use crate::support::{
-    tcp::{ANY_PORT, connect, is_reset, read_n, read_to_end},
-    wait::{PATIENCE, SECOND, ms},
+    tcp::{ANY_PORT, assert_reset, connect, read_n, read_to_end},
+    wait::{PATIENCE, SECOND, ms, wait_until},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -238,7 +238,7 @@ fn refused_connections_are_reset_and_a_farewell_replaces_the_reset() {
         let mut peers = storm.connect(storm.address, 4);
         // The limit lets the first ones in.
         if storm.metrics().shed_accepts > 0 {
-            assert!(is_reset(&mut peers[3]));
+            assert_reset(&mut peers[3]);
         }
     }
     let farewell = Admission::new().farewell(|rejection| match rejection.reason {
@@ -382,7 +382,7 @@ fn a_standing_queue_of_handshakes_is_served_newest_first_and_its_oldest_are_rese
         if served.contains(&n) {
             assert_eq!(read_n(peer, 2), [n as u8 + b'a', b'\n']);
         } else {
-            assert!(is_reset(peer), "peer {n}");
+            assert_reset(peer);
         }
     }
     let late = served.iter().position(|n| *n > PEERS / 2).expect("a later one is served");
@@ -412,10 +412,11 @@ fn an_outgoing_handshake_survives_a_storm_of_accepted_ones() {
         .connect(backend.local_addr().unwrap());
     let mut accepted = None;
     backend.set_nonblocking(true).unwrap();
-    while accepted.is_none() {
+    wait_until("the outgoing connection is accepted", || {
         by_hand.run_once(ms(1));
         accepted = backend.accept().ok();
-    }
+        accepted.is_some()
+    });
     let mut peers: Vec<TcpStream> = (0..PEERS).map(|_| connect(server.local_address())).collect();
     turn_until(&mut by_hand, |metrics| metrics.accepted as usize == PEERS);
     // The outgoing one is among the old ones when the newest begin to be served first.

@@ -80,10 +80,11 @@ pub(crate) fn read_to_end(stream: &mut impl Read) -> Vec<u8> {
     }
 }
 
-/// Returns whether the server resets the connection.
-pub(crate) fn is_reset(peer: &mut TcpStream) -> bool {
+/// Expects that the server resets the connection.
+#[track_caller]
+pub(crate) fn assert_reset(peer: &mut TcpStream) {
     match peer.read(&mut [0; 1]) {
-        Err(e) if e.kind() == ErrorKind::ConnectionReset => true,
+        Err(e) if e.kind() == ErrorKind::ConnectionReset => {}
         other => panic!("neither served nor reset: {other:?}"),
     }
 }

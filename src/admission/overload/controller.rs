@@ -30,7 +30,7 @@ use super::{
     work_limits::{WorkCount, WorkLimits},
 };
 use crate::{clock::nanos, sync::Random};
-use std::{sync::Arc, time::Duration};
+use std::{cmp::Ordering, sync::Arc, time::Duration};
 
 /// A window in targets.
 const WINDOW: u64 = 2;
@@ -51,8 +51,8 @@ const PATIENCE: u32 = 20;
 /// The longest wait for a handshake, if twenty targets are longer.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is left of an old measurement of the capacity after a window with refusals. The largest one
-/// counts, because a loop that refuses many clients in a window serves fewer.
+/// What is left of a measurement of the capacity after each window that is late or has refusals.
+/// The largest one counts, because a loop that refuses many clients in a window serves fewer.
 const FADING: f64 = 0.98;
 
 /// The rate at which refused clients return, in capacities. A place that stays empty is lost, and a
@@ -84,8 +84,16 @@ pub(crate) struct OverloadController {
     /// When the queue of the refused clients was last shortened.
     shortened: u64,
     window: Window,
-    /// The rate at which the loop can serve clients, per nanosecond. 0 as long as none was refused.
-    capacity: f64,
+    capacity: Capacity,
+}
+
+/// The rate at which a loop can serve clients.
+#[derive(Debug, Clone, Copy, Default)]
+struct Capacity {
+    /// The class by whose admissions it was measured.
+    class: usize,
+    /// Admissions per nanosecond; 0 before the first late window.
+    rate: f64,
 }
 
 #[derive(Debug)]
@@ -134,7 +142,7 @@ impl OverloadController {
             ended: now,
             shortened: now,
             window: Window::new(now, target),
-            capacity: 0.0,
+            capacity: Capacity::default(),
         }
     }
 
@@ -281,6 +289,9 @@ impl OverloadController {
         if class.quiet >= QUIET_WINDOWS && rate >= ROOM * admitted {
             class.rate = None;
             self.limits.lift(Work::ALL[at]);
+            if at == 0 {
+                self.capacity = Capacity::default();
+            }
         }
     }
 
@@ -289,10 +300,16 @@ impl OverloadController {
     /// grow and shrink. Refused broadcasts do not count, because they do not return.
     fn measure_capacity(&mut self, counts: &[WorkCount], busy: f64) {
         let of_clients = &counts[..Work::Bulk as usize];
-        let admitted = of_clients.iter().rev().map(|count| count.admitted).find(|admitted| *admitted > 0);
-        let measured = (admitted.unwrap_or(0) as f64 / busy).max(self.floor());
-        self.capacity = measured.max(self.capacity * FADING);
-        self.limits.set_place_time((1.0 / (self.capacity * OVERBOOKING)) as u64);
+        let at = of_clients.iter().rposition(|count| count.admitted > 0).unwrap_or(0);
+        let measured = (counts[at].admitted as f64 / busy).max(self.floor());
+        let Capacity { class, rate } = self.capacity;
+        self.capacity = match at.cmp(&class) {
+            Ordering::Greater => Capacity { class: at, rate: measured },
+            Ordering::Equal => Capacity { class, rate: measured.max(rate * FADING) },
+            // An earlier class says nothing about a later one.
+            Ordering::Less => Capacity { class, rate: (rate * FADING).max(self.floor()) },
+        };
+        self.limits.set_place_time((1.0 / (self.capacity.rate * OVERBOOKING)) as u64);
     }
 }
 

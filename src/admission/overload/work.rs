@@ -26,4 +26,9 @@ pub enum Work {
 impl Work {
     /// All classes, in the order in which they are shed.
     pub(crate) const ALL: [Work; 4] = [Work::Accept, Work::Handshake, Work::Login, Work::Bulk];
+
+    /// Returns whether a client that is refused learns the hint. A connection may have a farewell.
+    pub(super) fn is_told(self) -> bool {
+        self == Work::Login
+    }
 }

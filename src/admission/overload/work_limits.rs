@@ -99,22 +99,43 @@ impl WorkLimits {
     /// The time after which the client should try again.
     #[inline]
     pub(crate) fn admit(&self, work: Work) -> Result<(), Overloaded> {
+        self.admit_with(work, work.is_told())
+    }
+
+    /// Admits or refuses a new connection, and counts it. `has_farewell` says whether a client that
+    /// is refused learns the hint.
+    ///
+    /// # Errors
+    /// The time after which the client should try again.
+    #[inline]
+    pub(crate) fn admit_connection(&self, has_farewell: bool) -> Result<(), Overloaded> {
+        self.admit_with(Work::Accept, has_farewell)
+    }
+
+    #[inline]
+    fn admit_with(&self, work: Work, is_told: bool) -> Result<(), Overloaded> {
         let class = self.class(work);
         let is_admitted = class.left.load(Relaxed) == UNLIMITED || class.take();
         if is_admitted {
             class.admitted.fetch_add(1, Relaxed);
             return Ok(());
         }
-        Err(self.refuse(work))
+        Err(self.refuse_with(work, is_told))
     }
 
     /// Counts work as refused, for another reason than its limit.
-    #[cold]
     pub(crate) fn refuse(&self, work: Work) -> Overloaded {
+        self.refuse_with(work, work.is_told())
+    }
+
+    /// A client that does not learn the hint returns when it likes, so it takes no place.
+    #[cold]
+    fn refuse_with(&self, work: Work, is_told: bool) -> Overloaded {
         self.class(work).refused.fetch_add(1, Relaxed);
-        let wait = match work {
-            Work::Bulk => self.queue.load(Relaxed),
-            _ => self.queue.fetch_add(self.place_time.load(Relaxed), Relaxed),
+        let wait = if is_told {
+            self.queue.fetch_add(self.place_time.load(Relaxed), Relaxed)
+        } else {
+            self.queue.load(Relaxed)
         };
         let shortest = nanos(self.target).saturating_mul(SHORTEST_HINT);
         let hint = wait.saturating_add(shortest / 2 + self.random.below(shortest));
@@ -235,7 +256,11 @@ mod tests {
         limits.shorten_queue(9_000_000_000);
         assert!((1.1..1.3).contains(&hint()));
         assert!((1.11..1.31).contains(&limits.refuse(Work::Bulk).retry_after().as_secs_f64()));
-        assert!((1.11..1.31).contains(&hint()), "a refused broadcast does not return");
+        for _ in 0..1000 {
+            let _ = limits.refuse(Work::Handshake);
+            let _ = limits.refuse(Work::Accept);
+        }
+        assert!((1.11..1.31).contains(&hint()), "who does not learn the hint takes no place");
         limits.set_place_time(1_000_000_000);
         (0..100).for_each(|_| _ = hint());
         assert!((0..1000).all(|_| (30.0..=60.0).contains(&hint())), "the longest hints are spread");

@@ -275,8 +275,8 @@ impl Shared {
             return refuse("a request for https of an agent without TLS; see `HttpAgentBuilder::tls`");
         }
         let port = request.port().unwrap_or(if is_tls { 443 } else { 80 });
-        // The program may have checked this host. An address of version 4 in brackets would escape
-        // it.
+        // The program may have checked this host. An address of version 4 in brackets, a zone, and
+        // a name that is encoded with `%` would escape it.
         let host = request.host().filter(|host| is_host(host.as_bytes()) && !host.contains('%'));
         let Some(host) = host else { return refuse("a request of an agent without a valid host") };
         let host = host.to_ascii_lowercase().into();

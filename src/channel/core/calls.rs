@@ -6,7 +6,7 @@
 use super::{ChannelCore, ChannelState, ErasedPipeline, life::AT_ONCE, services::LoopServices};
 use crate::{
     channel::{Pending, close_cause::CloseCause, event::Event},
-    error::{Error, Resource, Result, panic_message},
+    error::{Error, Resource, Result, caught, panic_message},
     log_throttle::{LogTopic, PANICS, STUCK, log_throttled},
 };
 use log::Level;
@@ -73,6 +73,9 @@ impl ChannelCore {
         let panicked = Error::panicked(message);
         services.note_logged(id.key, &panicked);
         self.state.outbound.note_error(|| panicked.clone());
+        // Bytes that were encoded before the panic may have been taken back. The call is code of
+        // the program.
+        let _ = caught(|| self.links.forget_encoded());
         self.fail(services, panicked);
         // The handler may be in any state, so it does not get further messages.
         self.state.request_close(CloseCause::Failed);

@@ -266,6 +266,10 @@ pub(crate) trait ErasedPipeline {
         task: &mut dyn Any,
     ) -> Result<ControlFlow<()>>;
 
+    /// Makes later messages independent of those encoded before, because encoded bytes were taken
+    /// back.
+    fn forget_encoded(&mut self);
+
     /// Returns the name of the handler's type, for reports.
     fn handler_type(&self) -> TypeName;
 

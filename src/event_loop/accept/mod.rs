@@ -45,7 +45,7 @@ use super::{
     source_inbox::SourceCommand,
 };
 use crate::{
-    admission::{Gate, RejectReason, Rejection, Work},
+    admission::{Gate, RejectReason, Rejection},
     channel::{Due, driver::Ready},
     error::{Error, Result},
     log_throttle::{ABORTED, ACCEPT_ERRORS, TURNED_AWAY, log_throttled},
@@ -67,7 +67,7 @@ const REST_AFTER_PANIC: u64 = 1_000_000_000;
 
 /// The maximum number of connections that a listener resets in a turn because of overload. Accepted
 /// connections are not included.
-pub(in crate::event_loop) const SHED_PER_TURN: usize = 1024;
+const SHED_PER_TURN: usize = 1024;
 
 /// The loops that serve the connections of a listener.
 pub(crate) trait ChildLoops: Send + Sync {
@@ -244,18 +244,21 @@ impl ListenerSource {
         // announces is.
         let announces = |address| self.setup.filters.as_ref().is_some_and(|f| f.announces_for(address));
         let admitted = self.gate.admit(address.filter(|address| !announces(*address)))?;
+        let has_farewell = self.gate.settings().has_farewell();
         let full = |limit| RejectReason::LoopFull { limit };
         let (child, assignment) = match &self.children {
             Some(children) => {
                 let (child, assignment) = children.assign(weight).map_err(full)?;
                 if let Some(limits) = &child.limits {
-                    limits.admit(Work::Accept).map_err(RejectReason::Overloaded)?;
+                    limits.admit_connection(has_farewell).map_err(RejectReason::Overloaded)?;
                 }
                 (Some(child).filter(|child| child.id != ctx.loop_id), assignment)
             }
             None => {
                 let assignment = ctx.load.assign(weight).ok_or_else(|| full(ctx.load.limit()))?;
-                ctx.io.services.admit(Work::Accept).map_err(RejectReason::Overloaded)?;
+                if let Some(limits) = &ctx.io.services.limits {
+                    limits.admit_connection(has_farewell).map_err(RejectReason::Overloaded)?;
+                }
                 (None, assignment)
             }
         };

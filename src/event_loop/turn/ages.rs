@@ -110,14 +110,12 @@ impl Turn {
         if !slot.driver.core.state.status.is_open() {
             return;
         }
-        if slot.driver.core.state.shutdown_cause() == Some(ShutdownCause::LoopShutdown)
-            && !slot.driver.core.state.is_aged()
-        {
-            return;
-        }
         if !slot.driver.core.state.is_aged() {
-            // Another pipeline has taken over, and does not know.
-            return self.drain_aged(key, now);
+            if slot.driver.core.state.shutdown_cause() != Some(ShutdownCause::LoopShutdown) {
+                // Another pipeline has taken over, and does not know.
+                self.drain_aged(key, now);
+            }
+            return;
         }
         self.shared.metrics.grace_expired.add(1);
         self.call_guarded(key, ChannelCore::handle_grace_expired);

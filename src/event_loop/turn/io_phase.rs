@@ -9,12 +9,10 @@
 //! turn. An event is handled or deferred, never dropped. Runs on the loop's thread.
 
 use super::Turn;
-use crate::{
-    channel::driver::Ready,
-    clock::nanos,
-    event_loop::{accept::SHED_PER_TURN, sources::Slot},
-    id::Key,
-};
+use crate::{channel::driver::Ready, clock::nanos, event_loop::sources::Slot, id::Key};
+
+/// The maximum number of held handshakes that are refused or handed on in one turn.
+const HELD_PER_TURN: u64 = 1024;
 
 /// The maximum number of sources that are handled without an event in one turn. The others wait for
 /// the next turn.
@@ -67,7 +65,7 @@ impl Turn {
         let mut handled = 0;
         self.guarded(|turn, current| {
             while left > 0
-                && handled < SHED_PER_TURN as u64
+                && handled < HELD_PER_TURN
                 && let Some(key) = turn.io.held_handshakes.next_late(now, patience)
             {
                 (left, handled) = (left - 1, handled + 1);

@@ -167,19 +167,9 @@ impl Turn {
         if let Some(took) = self.stopwatch.end_turn() {
             self.shared.metrics.turn_time.record(took);
             self.io.services.io_time.note_turn(took);
-            if self.overload.is_some() {
-                self.note_load(took);
+            if let Some(overload) = &mut self.overload {
+                note_load(overload, took, &self.io);
             }
-        }
-    }
-
-    /// Passes the duration of the turn to the overload control. Apart, so that the function above
-    /// stays small enough to be inlined.
-    #[inline(never)]
-    fn note_load(&mut self, took: u64) {
-        if let Some(overload) = &mut self.overload {
-            let ended = self.io.services.now;
-            overload.note_turn(ended.saturating_sub(took), ended, self.io.held_handshakes.len());
         }
     }
 
@@ -209,4 +199,12 @@ impl Turn {
     pub(crate) fn time(&self) -> &TimeSource {
         &self.io.services.time
     }
+}
+
+/// Passes the duration of a turn to the overload control. Apart, so that the function that calls it
+/// stays small enough to be inlined.
+#[inline(never)]
+fn note_load(overload: &mut OverloadController, took: u64, io: &Io) {
+    let ended = io.services.now;
+    overload.note_turn(ended.saturating_sub(took), ended, io.held_handshakes.len());
 }

@@ -6,9 +6,9 @@ use super::support::{
 use crate::{
     buffer::{OutboundBuffer, WaterMark},
     channel::{ChannelOptions, Overflow, Pipeline},
-    error::Result,
+    error::{Error, Result},
     http::Headers,
-    pipeline::{Codec, Stage, StageContext},
+    pipeline::{Codec, Context, Handler, Stage, StageContext},
     testing::EmbeddedChannel,
     websocket::{
         compression::Compression,
@@ -328,6 +328,56 @@ fn messages_behind_those_that_a_stage_takes_back_are_decoded() {
         assert_eq!(client.decode(&mut sent).unwrap(), Some(Message::text(text)));
     }
     assert!(sent.is_empty());
+}
+
+/// A stage that panics behind a message that it has written.
+struct Panics;
+
+impl Stage for Panics {
+    type ReadIn = Message;
+    type ReadOut = Message;
+    type WriteIn = Message;
+    type WriteOut = Message;
+
+    fn read(&mut self, _: &mut StageContext<'_, Self>, message: Message) -> Result<Option<Message>> {
+        Ok(Some(message))
+    }
+
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Message) -> Result {
+        let is_bad = matches!(&message, Message::Text(text) if text.starts_with("bad"));
+        ctx.write(message)?;
+        assert!(!is_bad, "a bad message");
+        Ok(())
+    }
+}
+
+struct SaysGoodbye;
+
+impl Handler for SaysGoodbye {
+    type Read = Message;
+    type Write = Message;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        ctx.write(Message::text("bad words that come again"))
+    }
+
+    fn read(&mut self, _: &mut Context<'_, Self>, _: Message) -> Result {
+        Ok(())
+    }
+
+    fn error(&mut self, ctx: &mut Context<'_, Self>, _: Error) -> Result {
+        ctx.write(Message::text("last words that come again"))
+    }
+}
+
+#[test]
+fn the_last_message_after_a_panic_of_a_stage_is_decoded() {
+    let deflate = small().context_takeover(true);
+    let (server, mut client) = pair(&deflate, &deflate, 100_000);
+    let pipeline = Pipeline::codec(server).stage(Panics).handler(SaysGoodbye);
+    let mut channel: EmbeddedChannel<Message> = EmbeddedChannel::new(pipeline);
+    let mut sent = channel.read_outbound();
+    assert_eq!(client.decode(&mut sent).unwrap(), Some(Message::text("last words that come again")));
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod client;
 mod storm;
 
 use crate::support::{
-    tcp::{connect, is_reset},
+    tcp::{assert_reset, connect},
     wait::ms,
 };
 use client::{Answer, Client};
@@ -51,7 +51,7 @@ fn a_late_loop_refuses_tls_clients_and_keeps_the_pongs_of_established_ones() {
                 (metrics.shed_accepts + metrics.accepted == (12 + SILENT + 10 * (n + 1)) as u64).then_some(())
             });
             assert!(shed >= 8 * (n as u64 + 1), "{shed} connections were refused");
-            assert!(is_reset(&mut new[9]));
+            assert_reset(&mut new[9]);
             for client in &established {
                 storm.assert_pong(client, &format!("ping {n}"));
             }

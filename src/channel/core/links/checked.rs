@@ -162,6 +162,10 @@ impl ErasedPipeline for Checked {
         self.within("a periodic task", |pipeline| pipeline.run_periodic(state, services, task))
     }
 
+    fn forget_encoded(&mut self) {
+        self.pipeline.forget_encoded();
+    }
+
     fn handler_type(&self) -> TypeName {
         self.pipeline.handler_type()
     }

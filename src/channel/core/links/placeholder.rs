@@ -92,6 +92,8 @@ impl ErasedPipeline for Placeholder {
         Ok(ControlFlow::Break(()))
     }
 
+    fn forget_encoded(&mut self) {}
+
     fn handler_type(&self) -> crate::sync::TypeName {
         || "handshake"
     }

@@ -145,7 +145,8 @@ fn write(
     latest: Option<u64>,
 ) -> Result {
     state.before_write();
-    let (before, conflated) = (state.outbound.pending_bytes(), state.extras.messages_conflated());
+    let before = state.outbound.pending_bytes();
+    let conflated = latest.map(|_| state.extras.messages_conflated());
     let written = match latest {
         None => links.write(state, services, message),
         Some(key) => links.write_latest(state, services, key, message),
@@ -154,7 +155,7 @@ fn write(
         Ok(()) => {
             // A replacement has noted its length, which the buffer has not grown by.
             if let Some(shared) = state.shared.get()
-                && state.extras.messages_conflated() == conflated
+                && conflated.is_none_or(|conflated| state.extras.messages_conflated() == conflated)
             {
                 shared.producers.note_encoded(state.outbound.pending_bytes() - before);
             }

@@ -227,6 +227,10 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> ErasedPipeline for 
             .unwrap_or(Ok(ControlFlow::Break(())))
     }
 
+    fn forget_encoded(&mut self) {
+        self.links.forget_encoded();
+    }
+
     #[inline]
     fn handler_type(&self) -> TypeName {
         std::any::type_name::<H>
