@@ -2,23 +2,14 @@
 
 use crate::{
     faulty::Events,
-    members::{Member, Nodes, Numbered, TestNode},
+    members::{Member, Nodes, Numbered, TestNode, neighbour},
     support::{
         journal::Journal,
         wait::{SECOND, done, ms, wait_until},
     },
 };
 use bytes::Bytes;
-use netwheel::broker::{
-    BrokerError, HistoryLimits, LeaseEvent, TopicName, Topics, WhenUnreachable, store::Partitions,
-};
-
-/// Returns the name of another topic in the partition of the lobby.
-fn neighbour() -> String {
-    let partitions = Partitions::default();
-    let of = |name: &str| partitions.of(&TopicName::new(name).unwrap());
-    (0..).map(|n| format!("room-{n}")).find(|name| of(name) == of("lobby")).unwrap()
-}
+use netwheel::broker::{BrokerError, HistoryLimits, LeaseEvent, TopicName, Topics, WhenUnreachable};
 
 fn lobby() -> TopicName {
     TopicName::new("lobby").unwrap()

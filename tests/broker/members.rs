@@ -14,7 +14,7 @@ use netwheel::{
     ChannelId, EventLoopGroup, Pipeline, Result,
     broker::{
         Joined, MemoryBroker, Missed, MissedCause, Position, Subscription, Topic, TopicBuilder, TopicFormat,
-        Topics,
+        TopicName, Topics, store::Partitions,
     },
     codec::Line,
     testing::{EmbeddedChannel, ManualClock},
@@ -106,6 +106,13 @@ impl TestNode {
         let accepted = done(self.lobby.publish(Bytes::from(text.to_owned()))).expect("it is stored");
         accepted.position.expect("it has a position")
     }
+}
+
+/// Returns the name of another topic in the partition of the lobby.
+pub(crate) fn neighbour() -> String {
+    let partitions = Partitions::default();
+    let of = |name: &str| partitions.of(&TopicName::new(name).unwrap());
+    (0..).map(|n| format!("room-{n}")).find(|name| of(name) == of("lobby")).unwrap()
 }
 
 /// A member of the lobby.

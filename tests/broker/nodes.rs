@@ -264,7 +264,7 @@ fn a_dropped_node_ends_its_lease_and_the_end_of_the_group_ends_the_node() {
     drop(dropped);
     let ended = renew(id).unwrap_err();
     assert_eq!(BrokerError::of(&ended), Some(&BrokerError::LeaseEnded));
-    assert!(broker.upgrade().is_none());
+    wait_until("the broker is dropped", || broker.upgrade().is_none());
 
     let (topics, broker) = start();
     let mut member = Member::new();

@@ -2,23 +2,16 @@
 
 use crate::{
     faulty::Events,
-    members::{Member, Nodes, Numbered},
+    members::{Member, Nodes, Numbered, neighbour},
     support::wait::{SECOND, done, ms, wait_until},
 };
 use bytes::Bytes;
 use netwheel::{
     Completion, Error, Result,
-    broker::{Joined, Position, Subscription, Topic, TopicFormat, TopicName, store::Partitions},
+    broker::{Joined, Position, Subscription, Topic, TopicFormat},
     error::Resource,
 };
 use std::sync::{Arc, Mutex, OnceLock};
-
-/// Returns the name of another topic in the partition of the lobby.
-fn neighbour() -> String {
-    let partitions = Partitions::default();
-    let of = |name: &str| partitions.of(&TopicName::new(name).unwrap());
-    (0..).map(|n| format!("room-{n}")).find(|name| of(name) == of("lobby")).unwrap()
-}
 
 #[test]
 fn a_loss_is_found_although_the_first_question_failed_and_events_arrive() {

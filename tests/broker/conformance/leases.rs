@@ -15,8 +15,12 @@ use netwheel::{
 };
 use std::time::Duration;
 
-const LEASE: Duration = Duration::from_secs(1);
-const LONGER: Duration = Duration::from_millis(1500);
+/// A lease that does not end during a test by itself.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// A lease that [`Store::pass_for_leases`] ends.
+const LEASE: Duration = Duration::from_secs(600);
+const LONGER: Duration = Duration::from_secs(900);
 
 fn node(name: &str, incarnation: u64) -> NodeId {
     NodeId::new(name, incarnation).unwrap()
@@ -57,11 +61,11 @@ pub(super) fn are_renewed_and_end(store: &dyn Store) {
     assert!(renew(&at, &a).is_err_and(has_ended), "it has not begun");
     begin(&at, &a, LEASE);
     for _ in 0..3 {
-        store.pass(LEASE / 2);
+        store.pass_for_leases(LEASE / 2);
         renew(&at, &a).expect("it is renewed");
         assert!(sweep(&at).is_empty());
     }
-    store.pass(LONGER);
+    store.pass_for_leases(LONGER);
     assert!(renew(&at, &a).is_err_and(has_ended));
     assert_eq!(sweep(&at), std::slice::from_ref(&a));
     assert!(sweep(&at).is_empty(), "it ends once");
@@ -72,14 +76,14 @@ pub(super) fn entries_vanish_with_their_owner(store: &dyn Store) {
     let (at, a, b) = (Connection::new(store), node("a", 1), node("b", 1));
     let (users, rooms) = (topic("users"), topic("rooms"));
     begin(&at, &a, LEASE);
-    begin(&at, &b, Duration::from_secs(3600));
+    begin(&at, &b, LONG);
     set(&at, &users, "ann", &a).unwrap();
     set(&at, &users, "bob", &b).unwrap();
     set(&at, &rooms, "lobby", &a).unwrap();
     set(&at, &users, "cleo", &a).unwrap();
     set(&at, &users, "cleo", &b).unwrap();
     at.follow(&users);
-    store.pass(LONGER);
+    store.pass_for_leases(LONGER);
     assert_eq!(sweep(&at), [a]);
     let keys = |topic| entries(&at, topic).into_keys().collect::<Vec<_>>();
     assert_eq!(keys(&users), ["bob", "cleo"], "the newest owner counts");
@@ -94,10 +98,9 @@ pub(super) fn entries_vanish_with_their_owner(store: &dyn Store) {
 pub(super) fn another_incarnation_takes_over(store: &dyn Store) {
     let (at, users) = (Connection::new(store), topic("users"));
     let (old, new) = (node("a", 1), node("a", 2));
-    let long = Duration::from_secs(3600);
-    begin(&at, &old, long);
+    begin(&at, &old, LONG);
     set(&at, &users, "ann", &old).unwrap();
-    begin(&at, &new, long);
+    begin(&at, &new, LONG);
     assert!(renew(&at, &old).is_err_and(is_taken));
     set(&at, &users, "bob", &new).unwrap();
     assert_eq!(sweep(&at), [old]);
@@ -108,7 +111,7 @@ pub(super) fn another_incarnation_takes_over(store: &dyn Store) {
 pub(super) fn a_taken_one_is_not_taken_back(store: &dyn Store) {
     let (at, users) = (Connection::new(store), topic("users"));
     let [old, new, again] = [1, 2, 3].map(|incarnation| node("a", incarnation));
-    begin(&at, &old, Duration::from_secs(3600));
+    begin(&at, &old, LONG);
     begin(&at, &new, LEASE);
     for _ in 0..2 {
         assert!(renew(&at, &old).is_err_and(is_taken));
@@ -116,7 +119,7 @@ pub(super) fn a_taken_one_is_not_taken_back(store: &dyn Store) {
         renew(&at, &new).expect("it keeps its lease");
     }
     set(&at, &users, "ann", &new).unwrap();
-    store.pass(LONGER);
+    store.pass_for_leases(LONGER);
     assert!(renew(&at, &old).is_err_and(has_ended), "nobody has the lease any more");
     for _ in 0..2 {
         begin_again(&at, &again).expect("a repeated request is not refused");
@@ -133,7 +136,7 @@ pub(super) fn a_taken_one_is_not_taken_back(store: &dyn Store) {
 
 pub(super) fn can_be_ended(store: &dyn Store) {
     let (at, users, a) = (Connection::new(store), topic("users"), node("a", 1));
-    begin(&at, &a, Duration::from_secs(3600));
+    begin(&at, &a, LONG);
     set(&at, &users, "ann", &a).unwrap();
     for _ in 0..2 {
         done(at.broker.end_lease(&a)).unwrap();
@@ -145,8 +148,9 @@ pub(super) fn can_be_ended(store: &dyn Store) {
 
 pub(super) fn a_node_without_one_owns_nothing(store: &dyn Store) {
     let (at, users, a) = (Connection::new(store), topic("users"), node("a", 1));
-    begin(&at, &a, LEASE);
-    store.pass(LONGER);
+    // The time of the store, also if that is the real one.
+    begin(&at, &a, Duration::from_secs(1));
+    store.pass(Duration::from_millis(1500));
     sweep(&at);
     // Refused at once, or removed by the next sweep.
     if let Err(error) = set(&at, &users, "ann", &a) {

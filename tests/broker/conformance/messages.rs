@@ -91,8 +91,10 @@ pub(super) fn old_messages_are_removed(store: &dyn Store) {
     let (node, lobby) = (Connection::new(store), topic("lobby"));
     let limits = HistoryLimits::new().age(Duration::from_secs(1));
     let first = done(node.broker.publish(limited(&lobby, "a", limits))).unwrap();
-    assert_eq!(node.read_all(&lobby).len(), 1);
+    let (other, hour) = (topic("other"), limits.age(Duration::from_secs(3600)));
+    done(node.broker.publish(limited(&other, "kept", hour))).unwrap();
     store.pass(Duration::from_millis(1500));
+    assert_eq!(texts(&node.read_all(&other)), ["kept"]);
     let history = node.read(&lobby, ReadFrom::After(0));
     assert_eq!((history.messages.len(), history.oldest, history.top), (0, 2, 1));
     assert!(history.epochs.is_valid(first.position, history.top), "the metadata lives longer");

@@ -33,6 +33,10 @@ impl Store for &RedisProcess {
     fn pass(&self, time: Duration) {
         wait(time);
     }
+
+    fn pass_for_leases(&self, time: Duration) {
+        self.end_leases_earlier(time);
+    }
 }
 
 #[cfg(all(unix, feature = "broker-redis"))]

@@ -4,7 +4,7 @@ use super::{
     node::{Node, topic},
     redis_process::RedisProcess,
 };
-use crate::support::{process::are_installed, wait::done};
+use crate::support::wait::done;
 use netwheel::broker::{Broker, BrokerError, MessageId, store::BrokerEvent};
 
 /// Connections are killed again and again while messages with ids are published. Each is stored
@@ -65,9 +65,6 @@ fn messages_without_ids_are_stored_at_most_once_amid_cuts() {
 
 #[test]
 fn followers_are_told_of_interruptions() {
-    if !are_installed(&["redis-server"]) {
-        return;
-    }
     let Some(redis) = RedisProcess::start(&[]) else { return };
     let node = Node::start(redis.broker());
     node.follow();

@@ -1,11 +1,11 @@
 //! `Node`: a started broker and its events.
 
-use crate::support::wait::{PATIENCE, done};
+use crate::support::wait::{PATIENCE, done, wait_until_or};
 use bytes::Bytes;
 use netwheel::{
     Result,
     broker::{
-        Broker, Position, TopicName,
+        Broker, MessageId, Position, TopicName,
         store::{
             BrokerEvent, BrokerSink, BrokerStart, History, Partitions, Publication, Published, ReadFrom,
             ReadRange, TopicSeen, TopicTop,
@@ -13,10 +13,13 @@ use netwheel::{
     },
     time::SystemClock,
 };
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicU64, Ordering},
-    mpsc::{Receiver, Sender, channel},
+use std::{
+    cell::RefCell,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{Receiver, Sender, channel},
+    },
 };
 
 struct Sink(Mutex<Sender<BrokerEvent>>);
@@ -76,13 +79,24 @@ impl<B: Broker> Node<B> {
         done(self.broker.publish(self.publication(payload)))
     }
 
-    /// Publishes until it succeeds, and returns the position.
+    /// Publishes until it succeeds, and returns the position. The message has an id, so it is
+    /// stored once.
     pub(super) fn publish_at_last(&self, payload: &str) -> Position {
-        loop {
-            if let Ok(published) = self.publish(payload.to_owned()) {
-                return published.position;
-            }
-        }
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let mut publication = self.publication(payload.to_owned());
+        let id = NEXT.fetch_add(1, Ordering::Relaxed).to_string();
+        publication.id = Some(MessageId::new("tester", id).unwrap());
+        let result = RefCell::new(done(self.broker.publish(publication.clone())));
+        wait_until_or(
+            || format!("the message is stored: {:?}", result.borrow()),
+            || {
+                if result.borrow().is_err() {
+                    *result.borrow_mut() = done(self.broker.publish(publication.clone()));
+                }
+                result.borrow().is_ok()
+            },
+        );
+        result.into_inner().unwrap().position
     }
 
     pub(super) fn read(&self, after: u64) -> Result<History> {

@@ -76,6 +76,15 @@ impl RedisProcess {
         done(self.client().call(words)).unwrap()
     }
 
+    /// Moves the times at which leases end.
+    pub(super) fn end_leases_earlier(&self, time: Duration) {
+        let script = "for _, node in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do \
+                      redis.call('ZINCRBY', KEYS[1], -ARGV[1], node) end";
+        let millis = time.as_millis().to_string();
+        done(self.client().call(["EVAL", script, "1", "{netwheel}:leases", &millis].map(str::to_owned)))
+            .unwrap();
+    }
+
     /// Keeps the append-only file of now aside.
     pub(super) fn save_file(&self) {
         copy(&self.path("appendonlydir"), &self.path("aside"));

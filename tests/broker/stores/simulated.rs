@@ -188,10 +188,13 @@ fn faults() -> Faults {
         .rate("short-write", 50_000)
 }
 
+/// Explores always the same runs, because the tests ask for states that not every run reaches.
 fn explore(persistence: Persistence) -> Explored {
-    // Always the same runs, because the tests ask for states that not every run reaches.
-    Exploration::new(8)
-        .first_seed(1)
+    run(Exploration::new(8).first_seed(1), persistence)
+}
+
+fn run(exploration: Exploration, persistence: Persistence) -> Explored {
+    exploration
         .all_faults_together()
         .faults(faults())
         .run(|simulation| scenario(simulation, persistence))
@@ -217,4 +220,12 @@ fn every_reader_of_a_lost_message_is_told_with_everysec() {
 fn every_reader_is_told_when_nothing_is_persistent() {
     let explored = explore(Persistence::Never);
     assert!(explored.reached("a reader was told of a loss") > 0);
+}
+
+/// Each time other runs. They may reach any states.
+#[test]
+fn positions_hold_in_new_runs() {
+    for persistence in [Persistence::Always, Persistence::EverySecond, Persistence::Never] {
+        run(Exploration::new(2), persistence);
+    }
 }

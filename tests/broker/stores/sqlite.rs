@@ -3,7 +3,7 @@
 use super::node::{Node, topic};
 use crate::support::{
     process::{Process, play, plays},
-    wait::done,
+    wait::{PATIENCE, done, receive},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -17,7 +17,10 @@ use netwheel::{
 use std::{
     io::Write,
     path::Path,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, Mutex, OnceLock,
+        mpsc::{Receiver, Sender, channel},
+    },
     time::Duration,
 };
 
@@ -92,10 +95,48 @@ fn wrong_settings_are_refused_at_the_start() {
         assert!(matches!(Node::try_start(set(open()), 64), Err(Error::Setting(_))));
     }
     let node = Node::start(open().max_pending(1));
-    let all: Vec<_> = (0..100).map(|_| node.broker.publish(node.publication("x"))).collect();
-    let refused = all.into_iter().filter_map(|one| done(one).err());
-    assert!(refused.into_iter().any(|error| matches!(BrokerError::of(&error), Some(BrokerError::Full(_)))));
-    let _ = topic();
+    assert_eq!(stored_while_the_writer_is_blocked(&node, 3, "x"), [true, false, false]);
+}
+
+/// Blocks the thread of the writer, on which it runs, until the test drops the sender.
+struct Block {
+    begun: Sender<()>,
+    ended: Mutex<Receiver<()>>,
+}
+
+impl BrokerSink for Block {
+    fn handle(&self, event: BrokerEvent) {
+        if let BrokerEvent::Notified(_) = event {
+            let _ = self.begun.send(());
+            let _ = self.ended.lock().unwrap().recv_timeout(PATIENCE);
+        }
+    }
+}
+
+/// Publishes a number of messages while the writer is blocked. Returns for each whether it was
+/// stored. The others were refused because too much waits.
+fn stored_while_the_writer_is_blocked(
+    node: &Node<SqliteBroker>,
+    number: usize,
+    payload: impl Into<Bytes>,
+) -> Vec<bool> {
+    let (begun, is_blocked) = channel();
+    let (end, ended) = channel();
+    let blocking = node.broker.clone();
+    let sink = Arc::new(Block { begun, ended: Mutex::new(ended) });
+    blocking.start(BrokerStart::new(node.partitions, sink, Arc::new(SystemClock), 1)).unwrap();
+    blocking.follow(node.partitions.of(&topic()), true);
+    blocking.notify(Notification::new(topic(), "block".into())).unwrap();
+    receive(&is_blocked);
+    let payload = payload.into();
+    let all: Vec<_> = (0..number).map(|_| node.broker.publish(node.publication(payload.clone()))).collect();
+    drop(end);
+    let is_stored = |one| match done(one) {
+        Ok(_) => true,
+        Err(error) if matches!(BrokerError::of(&error), Some(BrokerError::Full(_))) => false,
+        Err(error) => panic!("{error}"),
+    };
+    all.into_iter().map(is_stored).collect()
 }
 
 /// A sink that answers each notification with another one, so that requests never end.
@@ -165,8 +206,6 @@ fn many_messages_are_removed_in_steps() {
 fn the_bytes_that_wait_are_limited() {
     let directory = tempfile::tempdir().unwrap();
     let node = open(&directory.path().join("rooms.db"));
-    let payload = Bytes::from(vec![0; 1 << 20]);
-    let all: Vec<_> = (0..400).map(|_| node.broker.publish(node.publication(payload.clone()))).collect();
-    let refused = all.into_iter().filter_map(|one| done(one).err()).collect::<Vec<_>>();
-    assert!(refused.iter().any(|error| matches!(BrokerError::of(error), Some(BrokerError::Full(_)))));
+    let stored = stored_while_the_writer_is_blocked(&node, 66, vec![0; 1 << 20]);
+    assert_eq!(stored, (0..66).map(|number| number < 64).collect::<Vec<_>>());
 }

@@ -16,7 +16,10 @@ use netwheel::{
     redis::{RedisClient, RedisCommand, RedisEvent, RedisSettings},
     shutdown::ShutdownOptions,
 };
-use std::{sync::mpsc::channel, time::Duration};
+use std::{
+    sync::{Arc, Barrier, mpsc::channel},
+    time::Duration,
+};
 
 /// Returns a client of a server that refuses connections.
 fn unconnected(group: &EventLoopGroup, settings: RedisSettings) -> (RedisClient, Nobody) {
@@ -101,15 +104,24 @@ fn a_client_that_gives_up_fails_its_commands() {
     let group = group();
     let nobody = Nobody::new();
     let (told, attempts) = channel();
+    // The client does not give up before it has the command.
+    let is_called = Arc::new(Barrier::new(2));
+    let before = is_called.clone();
     let redis = RedisClient::builder(&group, format!("redis://{}", nobody.address))
         .backoff(Backoff::new().initial(ms(1)).max_delay(ms(1)).max_attempts(2))
         .on_event(move |event| match event {
-            RedisEvent::Failed { next, .. } => told.send(next.is_some()).unwrap(),
+            RedisEvent::Failed { next, .. } => {
+                if next.is_some() {
+                    before.wait();
+                }
+                told.send(next.is_some()).unwrap();
+            }
             event => panic!("{event:?}"),
         })
         .connect()
         .unwrap();
     let waiting = redis.call(RedisCommand::new("PING").timeout(Duration::MAX));
+    is_called.wait();
     assert!(done(redis.closed()).is_err());
     assert_eq!(outcome(done(waiting)), "not sent: Io");
     assert_eq!((receive(&attempts), receive(&attempts)), (true, false));
