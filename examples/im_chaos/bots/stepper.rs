@@ -1,7 +1,10 @@
 //! `Stepper`: the thread that opens connections and makes bots talk.
 
 use super::{Manners, Shared, lock, session::Session, state::Place};
-use crate::wire::{MAX_LINE, Reply, Request};
+use crate::{
+    MAX_LINE,
+    protocol::{Reply, Request},
+};
 use netwheel::{codec::Line, prelude::*, stage::Json};
 use std::{
     net::SocketAddr,
