@@ -1,7 +1,7 @@
 //! `Session`: the handler of one connection of a bot.
 
 use super::{
-    Shared, lock,
+    Manners, Shared, lock,
     state::{Bot, Place},
 };
 use crate::{
@@ -161,6 +161,9 @@ impl Session {
             && self.bot().accept(number)
         {
             self.note(Event::Accepted { position, number });
+            let Manners { rooms, .. } = self.shared.manners;
+            let members = self.shared.manners.members(self.bot as u32 % rooms);
+            self.shared.expected.fetch_add(members.into(), Ordering::Relaxed);
         }
     }
 
