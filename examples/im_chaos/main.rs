@@ -7,7 +7,7 @@
 //! cargo run --release --features full --example im_chaos -- --nodes 1 --broker memory
 //! ```
 //!
-//! For each fault, the program starts `redis-server` on a free port with a temporary directory,
+//! For each fault, the program starts `redis-server` on a Unix socket in a temporary directory,
 //! three nodes as processes of their own, and bots on loopback. The clients of each node, and its
 //! connections to Redis, go through a proxy of this program, which can hold or cut them. Without
 //! `--server`, the nodes are this program with `--as-node`: rooms on `Topic` and `RedisBroker`,
@@ -43,13 +43,18 @@ mod bots;
 mod checker;
 mod cluster;
 mod journal;
+#[path = "../im/message_id.rs"]
+mod message_id;
 mod node;
 mod options;
 #[path = "../support/output.rs"]
 mod output;
 mod play;
+#[path = "../im/protocol.rs"]
+mod protocol;
 mod report;
-mod wire;
+#[path = "../im/request.rs"]
+mod request;
 
 use clap::Parser;
 use netwheel::{Error, Result};
@@ -64,6 +69,9 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
 };
+
+/// The largest length of a line in bytes: a list of all members of a room.
+const MAX_LINE: usize = 4 * 1024 * 1024;
 
 fn main() -> ExitCode {
     if std::env::args().any(|argument| argument == "--as-node") {

@@ -1,21 +1,22 @@
 //! `im_chaos` in short runs: one fault, or the same program without Redis.
 
-use crate::support::process::{are_installed, example};
-use std::process::{Command, Stdio};
+use crate::support::process::{Process, are_installed, example};
+use std::{process::Command, time::Duration};
+
+/// Time limit of a run. The program itself gives up after a part of it.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs the program to its end. Returns the table.
 fn run(arguments: &[&str]) -> String {
     let out = tempfile::tempdir().unwrap();
-    let ran = Command::new(example("im_chaos"))
+    let mut command = Command::new(example("im_chaos"));
+    command
         .args(arguments)
         .args(["--bots", "24", "--rooms", "3", "--rate", "30", "--duration", "300ms", "--patience", "30s"])
         .arg("--out")
-        .arg(out.path())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let [table, errors] = [ran.stdout, ran.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    assert!(ran.status.success(), "{}; {table}{errors}", ran.status);
+        .arg(out.path());
+    // With the programs that it starts: none is left if the test fails.
+    let (table, _) = Process::start_group(&mut command).succeed_within(LIMIT);
     let rows = std::fs::read_to_string(out.path().join("chaos.csv")).unwrap().lines().count();
     assert_eq!(rows, table.lines().count() - 1, "{table}");
     let picture = std::fs::read_to_string(out.path().join("chaos.svg")).unwrap();

@@ -145,6 +145,8 @@ pub(crate) struct Process {
     child: Child,
     /// The id of the grandchild that does the work, if the child is a wrapper such as strace.
     inner: Option<u32>,
+    /// Whether the child leads a process group, which is killed with it.
+    leads_group: bool,
     pub(crate) stdout: Output,
     pub(crate) stderr: Output,
 }
@@ -152,8 +154,20 @@ pub(crate) struct Process {
 impl Process {
     /// Starts a program.
     pub(crate) fn start<S: AsRef<OsStr>>(command: &[S]) -> Self {
-        let mut child = Command::new(&command[0])
-            .args(&command[1..])
+        Self::spawn(Command::new(&command[0]).args(&command[1..]))
+    }
+
+    /// Starts a program in a process group of its own. The programs that it starts are killed with
+    /// it.
+    #[cfg(unix)]
+    pub(crate) fn start_group(command: &mut Command) -> Self {
+        let mut process = Self::spawn(std::os::unix::process::CommandExt::process_group(command, 0));
+        process.leads_group = true;
+        process
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command
             .env("RUST_LOG", "warn")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -161,7 +175,8 @@ impl Process {
             .spawn()
             .unwrap();
         let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        Process { child, inner: None, stdout: Output::new(stdout), stderr: Output::new(stderr) }
+        let (stdout, stderr) = (Output::new(stdout), Output::new(stderr));
+        Process { child, inner: None, leads_group: false, stdout, stderr }
     }
 
     /// Starts a program under strace. Discards the output of strace.
@@ -215,18 +230,29 @@ impl Process {
 
     /// Waits for a successful exit. Returns the remaining standard output and standard error.
     #[track_caller]
-    pub(crate) fn succeed(mut self) -> (String, String) {
+    pub(crate) fn succeed(self) -> (String, String) {
+        self.succeed_within(PATIENCE)
+    }
+
+    /// Like [`succeed`](Self::succeed), for a program that may print nothing for a long time.
+    #[track_caller]
+    pub(crate) fn succeed_within(mut self, limit: Duration) -> (String, String) {
         drop(self.take_stdin());
-        let rest = (self.stdout.drain(), self.stderr.drain());
+        let rest = (self.stdout.drain(limit), self.stderr.drain(limit));
         self.inner = None;
         let status = self.child.wait().unwrap();
-        assert!(status.success(), "{status}; {}", rest.1);
+        assert!(status.success(), "{status}; {}{}", rest.0, rest.1);
         rest
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
+        if self.leads_group {
+            let group = format!("-{}", self.child.id());
+            // Fails if all its processes have ended.
+            let _ = Command::new("kill").args(["-s", "KILL", "--", &group]).stderr(Stdio::null()).status();
+        }
         if let Some(inner) = self.inner {
             let _ = Command::new("kill").args(["-KILL", &inner.to_string()]).stderr(Stdio::null()).status();
         }
@@ -297,12 +323,12 @@ impl Output {
         }
     }
 
-    /// Returns all output until the process closes it.
+    /// Returns all output until the process closes it. Panics if nothing arrives within `limit`.
     #[track_caller]
-    fn drain(&mut self) -> String {
+    fn drain(&mut self, limit: Duration) -> String {
         let mut said = std::mem::take(&mut self.text);
         loop {
-            match self.chunks.recv_timeout(PATIENCE) {
+            match self.chunks.recv_timeout(limit) {
                 Ok(chunk) => said.push_str(&String::from_utf8_lossy(&chunk)),
                 Err(RecvTimeoutError::Disconnected) => return said,
                 Err(RecvTimeoutError::Timeout) => panic!("the process does not end; output: {said}"),

@@ -35,6 +35,13 @@ pub(crate) struct Manners {
     pub(crate) asks_for_members: bool,
 }
 
+impl Manners {
+    /// Returns the number of the members of a room.
+    fn members(&self, room: u32) -> u32 {
+        self.bots.saturating_sub(room).div_ceil(self.rooms)
+    }
+}
+
 /// All bots of a run.
 pub(crate) struct Crowd {
     shared: Arc<Shared>,
@@ -51,6 +58,8 @@ struct Shared {
     is_talking: AtomicBool,
     is_over: AtomicBool,
     deliveries: AtomicU64,
+    /// Deliveries of the messages that are accepted: one to each member of the room.
+    expected: AtomicU64,
 }
 
 /// The state of all bots at one moment.
@@ -63,6 +72,8 @@ pub(crate) struct Status {
     /// Bots whose last message is not accepted.
     pub(crate) waiting: u32,
     pub(crate) deliveries: u64,
+    /// Deliveries of the messages that are accepted, if none is lost.
+    pub(crate) expected: u64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -82,6 +93,7 @@ impl Crowd {
             is_talking: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             deliveries: AtomicU64::new(0),
+            expected: AtomicU64::new(0),
         };
         let shared = Arc::new(shared);
         let stepper = Stepper::new(group, shared.clone());
@@ -109,6 +121,7 @@ impl Crowd {
             status.waiting += u32::from(bot.is_waiting());
         }
         status.deliveries = self.shared.deliveries.load(Ordering::Relaxed);
+        status.expected = self.shared.expected.load(Ordering::Relaxed);
         status
     }
 

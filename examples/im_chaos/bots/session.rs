@@ -1,12 +1,13 @@
 //! `Session`: the handler of one connection of a bot.
 
 use super::{
-    Shared, lock,
+    Manners, Shared, lock,
     state::{Bot, Place},
 };
 use crate::{
     journal::{Census, Event, Recovered},
-    wire::{Reply, Request},
+    message_id::MessageId,
+    protocol::{Reply, Request},
 };
 use netwheel::{broker::Position, prelude::*};
 use std::{
@@ -45,12 +46,12 @@ impl Handler for Session {
                 let room = bot.position.is_none().then(|| bot.room.clone());
                 drop(bot);
                 match room {
-                    Some(room) => ctx.write(Request::Join { room }),
+                    Some(room) => ctx.write(Request::join(room)),
                     None => Ok(()),
                 }
             }
             Reply::Joined { epoch, offset, recovered, .. } => {
-                self.joined(ctx, Position::new(epoch, offset), recovered);
+                self.joined(ctx, position(epoch, offset), recovered);
                 Ok(())
             }
             Reply::Gap { epoch, offset, .. } => {
@@ -60,26 +61,26 @@ impl Handler for Session {
                 Ok(())
             }
             Reply::Message { from, text, epoch, offset, id, .. } => {
-                self.received(&from, &text, Position::new(epoch, offset), id);
+                self.received(&from, &text, position(epoch, offset), number(id.as_ref()));
                 Ok(())
             }
             Reply::Said { epoch, offset, id, .. } => {
-                self.accepted(Position::new(epoch, offset), id);
+                if let Some(id) = id.as_u64() {
+                    self.accepted(Position::new(epoch, offset), id);
+                }
                 Ok(())
             }
             Reply::Members { users, .. } => {
                 self.members(&users);
                 Ok(())
             }
-            Reply::Error { code, message, id: Some(id) } => {
-                log::debug!("bot {}: {code}: {message}", self.bot);
-                let now = self.shared.start.elapsed();
-                self.bot().refuse(id, now);
-                Ok(())
-            }
-            Reply::Error { code, message, id: None } => {
-                log::debug!("bot {}: {code}: {message}", self.bot);
+            Reply::Error { code, message, id, .. } => {
+                log::debug!("bot {}: {code:?}: {message}", self.bot);
                 let mut bot = self.bot();
+                if let Some(number) = number(id.as_ref()) {
+                    bot.refuse(number, self.shared.start.elapsed());
+                    return Ok(());
+                }
                 bot.asked = None;
                 if !matches!(bot.place, Place::Inside(_)) {
                     ctx.close();
@@ -92,7 +93,8 @@ impl Handler for Session {
                 Ok(())
             }
             Reply::Ping => ctx.write(Request::Pong),
-            Reply::Pong | Reply::Other => Ok(()),
+            // The rest has nothing to do with the messages of rooms.
+            _ => Ok(()),
         }
     }
 
@@ -159,6 +161,9 @@ impl Session {
             && self.bot().accept(number)
         {
             self.note(Event::Accepted { position, number });
+            let Manners { rooms, .. } = self.shared.manners;
+            let members = self.shared.manners.members(self.bot as u32 % rooms);
+            self.shared.expected.fetch_add(members.into(), Ordering::Relaxed);
         }
     }
 
@@ -170,4 +175,14 @@ impl Session {
         let room = self.bot as u32 % self.shared.manners.rooms;
         self.shared.note_census(Census { asked, at: self.shared.start.elapsed(), room, users });
     }
+}
+
+/// Returns the position in a message. A server without positions has none.
+fn position(epoch: Option<u64>, offset: Option<u64>) -> Position {
+    Position::new(epoch.unwrap_or_default(), offset.unwrap_or_default())
+}
+
+/// Returns the number of a message of this bot.
+fn number(id: Option<&MessageId>) -> Option<u64> {
+    id.and_then(MessageId::as_u64)
 }

@@ -1,7 +1,7 @@
 //! `Bot`: the state of a user, which outlives its connections.
 
 use super::Manners;
-use crate::wire::{Request, Resume};
+use crate::protocol::{Request, Resume};
 use netwheel::{broker::Position, prelude::*};
 use std::{
     hash::{BuildHasher, RandomState},
@@ -165,7 +165,7 @@ impl Bot {
         }
         let (room, text) = (self.room.clone(), self.number.to_string());
         // Fails if the channel has closed, and the message is then sent by the next one.
-        let _ = channel.write(Request::Say { room, text, id: self.number.into() });
+        let _ = channel.write(Request::Say { room, text, id: Some(u64::from(self.number).into()) });
     }
 
     /// Records that a message is accepted. Returns whether that is news.

@@ -1,7 +1,10 @@
 //! `Stepper`: the thread that opens connections and makes bots talk.
 
 use super::{Manners, Shared, lock, session::Session, state::Place};
-use crate::wire::{MAX_LINE, Reply, Request};
+use crate::{
+    MAX_LINE,
+    protocol::{Reply, Request},
+};
 use netwheel::{codec::Line, prelude::*, stage::Json};
 use std::{
     net::SocketAddr,
@@ -82,10 +85,10 @@ impl Stepper {
 
     /// Asks for the members of the next room, through its next bot.
     fn ask_for_members(&mut self) {
-        let Manners { bots, rooms, .. } = self.shared.manners;
+        let Manners { rooms, .. } = self.shared.manners;
         let (room, round) = (self.censuses as u32 % rooms, self.censuses as u32 / rooms);
         self.censuses += 1;
-        let members = (bots.saturating_sub(room)).div_ceil(rooms).max(1);
+        let members = self.shared.manners.members(room).max(1);
         let asker = room + round % members * rooms;
         if let Some(bot) = self.shared.bots.get(asker as usize) {
             lock(bot).ask_for_members(self.shared.start.elapsed());

@@ -44,6 +44,13 @@ pub(crate) struct Node {
     pub(crate) back: CuttingProxy,
 }
 
+impl Node {
+    /// Returns the URL of Redis, behind the proxy of this node.
+    fn redis(&self) -> String {
+        format!("redis://{}", self.back.address())
+    }
+}
+
 impl Cluster {
     /// Starts Redis, if the nodes need it, and the nodes.
     ///
@@ -69,7 +76,7 @@ impl Cluster {
                 back: CuttingProxy::start(group)?,
             };
             if let Some(redis) = &cluster.redis {
-                node.back.set_target(redis.address());
+                node.back.set_target(redis.address().clone());
             }
             cluster.nodes.push(node);
             cluster.start_node(number as usize)?;
@@ -89,7 +96,7 @@ impl Cluster {
     pub(crate) fn start_node(&mut self, number: usize) -> Result {
         let node = &mut self.nodes[number];
         let broker = match self.redis {
-            Some(_) => format!("redis://{}", node.back.address()),
+            Some(_) => node.redis(),
             None => "memory".to_owned(),
         };
         let mut command = match &self.program.server {
@@ -109,7 +116,8 @@ impl Cluster {
         let process = Process::start(&mut command)?;
         let line = process.wait_for("listening on ")?;
         let address = line.rsplit(' ').next().unwrap_or_default();
-        node.front.set_target(address.parse().map_err(|e| Error::other(format!("{line}: {e}")))?);
+        let address: SocketAddr = address.parse().map_err(|e| Error::other(format!("{line}: {e}")))?;
+        node.front.set_target(address);
         node.process = Some(process);
         Ok(())
     }
@@ -144,8 +152,8 @@ impl Cluster {
     /// # Errors
     /// If Redis cannot be reached.
     pub(crate) fn delete_keys(&self, of: impl Fn(&str) -> bool) -> Result<usize> {
-        let redis = self.redis.as_ref().ok_or("there is no Redis")?;
-        let client = RedisClient::builder(&self.group, format!("redis://{}", redis.address())).connect()?;
+        let node = self.nodes.first().filter(|_| self.redis.is_some()).ok_or("there is no Redis")?;
+        let client = RedisClient::builder(&self.group, node.redis()).connect()?;
         let call = |command: RedisCommand| {
             client.call(command).wait_timeout(Duration::from_secs(10)).map_err(|_| "no answer of Redis")?
         };

@@ -1,8 +1,12 @@
-//! `Process`: a child process that ends with this one.
+//! `Process`: a child process, which is killed when its owner drops it.
+//!
+//! If this program is killed itself, the nodes of `--as-node` end, because their standard input
+//! ends. `redis-server` and the chat server go on.
 
+use crate::output::complain;
 use netwheel::{Error, Result};
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read},
     process::{Child, Command, ExitStatus, Stdio},
     sync::mpsc::{self, Receiver},
     thread,
@@ -28,13 +32,22 @@ impl Process {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .map_err(|e| Error::other(format!("starting {name}: {e}")))?;
         let stdout = child.stdout.take().ok_or("a child without standard output")?;
+        let stderr = child.stderr.take().ok_or("a child without standard error")?;
+        // A program that inherits standard error keeps it open after the end of this one, and then
+        // a reader waits for an end that does not come.
+        thread::spawn(move || {
+            for line in lines_of(stderr) {
+                complain!("{line}");
+            }
+        });
         let (send, lines) = mpsc::channel();
         // Reads to the end, also if nothing is waited for: a full pipe would stop the program.
         thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(std::io::Result::ok) {
+            for line in lines_of(stdout) {
                 let _ = send.send(line);
             }
         });
@@ -91,6 +104,11 @@ impl Process {
             thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+fn lines_of(output: impl Read) -> impl Iterator<Item = String> {
+    let lines = BufReader::new(output).split(b'\n').map_while(std::io::Result::ok);
+    lines.map(|line| String::from_utf8_lossy(&line).into_owned())
 }
 
 impl Drop for Process {

@@ -1,4 +1,4 @@
-//! `CuttingProxy`: a TCP proxy that passes bytes, holds them, or cuts connections.
+//! `CuttingProxy`: a proxy on a TCP port that passes bytes, holds them, or cuts connections.
 //!
 //! A held direction is not read, so its bytes wait in the buffers of the kernel. A network that
 //! drops all packets has the same effect: the bytes arrive after its recovery, unless an end gives
@@ -8,6 +8,7 @@ use netwheel::{
     bytes::Bytes,
     channel::{ChannelOptions, CloseCause, InputGuard},
     codec::RawBytes,
+    net::Address,
     prelude::*,
 };
 use std::{
@@ -44,7 +45,7 @@ struct Shared {
 
 struct State {
     link: Link,
-    target: Option<SocketAddr>,
+    target: Option<Address>,
     pipes: Vec<HandlerRef<Pipe>>,
     /// Connections that were accepted.
     accepted: u64,
@@ -76,8 +77,8 @@ impl CuttingProxy {
     }
 
     /// Sets the server of new connections.
-    pub(crate) fn set_target(&self, target: SocketAddr) {
-        self.shared.lock().target = Some(target);
+    pub(crate) fn set_target(&self, target: impl Into<Address>) {
+        self.shared.lock().target = Some(target.into());
     }
 
     /// Changes the state of the link, also for open connections.
@@ -128,7 +129,7 @@ impl Handler for Pipe {
             let mut state = self.proxy.lock();
             state.pipes.push(ctx.handler_ref());
             state.accepted += u64::from(self.is_front);
-            (state.link, state.target)
+            (state.link, state.target.clone())
         };
         self.apply(ctx, link)?;
         if self.is_front {

@@ -1,14 +1,15 @@
 //! `RedisServer`: a `redis-server` in a temporary directory.
+//!
+//! It listens on a Unix socket in that directory. Another program could take a TCP port while the
+//! server is down.
 
 use super::process::Process;
-use netwheel::{Error, Result};
-use std::{
-    fs, io,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
-    path::Path,
-    process::Command,
-};
+use netwheel::{Error, Result, net::Address};
+use std::{fs, io, path::Path, process::Command};
 use tempfile::TempDir;
+
+/// Name of the socket in the directory.
+const SOCKET: &str = "redis.sock";
 
 /// The data that survives a failure of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,41 +24,41 @@ pub(crate) enum Persistence {
 
 pub(crate) struct RedisServer {
     directory: TempDir,
-    address: SocketAddr,
+    /// The socket, for the proxies.
+    address: Address,
     persistence: Persistence,
     process: Process,
 }
 
 impl RedisServer {
-    /// Starts a server on a free port.
+    /// Starts a server.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// If it cannot be started, or the system has no Unix sockets.
     pub(crate) fn start(persistence: Persistence) -> Result<Self> {
         let directory = tempfile::tempdir().map_err(|e| Error::io("creating a directory for Redis", e))?;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-        let address = listener.and_then(|listener| listener.local_addr());
-        let address = address.map_err(|e| Error::io("looking for a free port", e))?;
-        let process = Self::run(directory.path(), address, persistence)?;
+        let address = unix(&directory.path().join(SOCKET))?;
+        let process = Self::run(directory.path(), persistence)?;
         Ok(RedisServer { directory, address, persistence, process })
     }
 
-    fn run(directory: &Path, address: SocketAddr, persistence: Persistence) -> Result<Process> {
+    fn run(directory: &Path, persistence: Persistence) -> Result<Process> {
         let (append, sync) = match persistence {
             Persistence::Always => ("yes", "always"),
             Persistence::EverySecond => ("yes", "everysec"),
             Persistence::None => ("no", "no"),
         };
         let mut command = Command::new("redis-server");
-        command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", ""]);
+        command.args(["--port", "0", "--save", ""]);
+        command.arg("--unixsocket").arg(directory.join(SOCKET));
         command.args(["--appendonly", append, "--appendfsync", sync]);
         let process = Process::start(command.arg("--dir").arg(directory))?;
         process.wait_for("eady to accept connections")?;
         Ok(process)
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
     }
 
     /// Keeps a copy of the append-only file of now, to which [`restart`](Self::restart) returns.
@@ -89,7 +90,7 @@ impl RedisServer {
                 fs::remove_dir_all(self.file()).and_then(|()| fs::rename(self.copy(), self.file()));
             replaced.map_err(|e| Error::io("replacing the file of Redis", e))?;
         }
-        self.process = Self::run(self.directory.path(), self.address, self.persistence)?;
+        self.process = Self::run(self.directory.path(), self.persistence)?;
         Ok(())
     }
 
@@ -100,6 +101,16 @@ impl RedisServer {
     fn copy(&self) -> std::path::PathBuf {
         self.directory.path().join("kept")
     }
+}
+
+#[cfg(unix)]
+fn unix(path: &Path) -> Result<Address> {
+    netwheel::net::UnixAddress::path(path).map(Address::Unix)
+}
+
+#[cfg(not(unix))]
+fn unix(_: &Path) -> Result<Address> {
+    Err("redis-server needs Unix sockets".into())
 }
 
 /// Copies the files of a directory.

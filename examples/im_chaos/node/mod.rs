@@ -8,8 +8,9 @@ mod room;
 mod session;
 
 use crate::{
+    MAX_LINE,
     output::{complain, say},
-    wire::{MAX_LINE, Reply, Request},
+    protocol::{Reply, Request},
 };
 use clap::Parser;
 use netwheel::{

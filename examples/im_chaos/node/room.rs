@@ -1,9 +1,9 @@
 //! `Room`: a topic of messages, and the members of this node.
 
 use super::presence::Presence;
-use crate::wire::Reply;
+use crate::protocol::{GapCause, Reply};
 use netwheel::{
-    broker::{HistoryLimits, Missed, Position, Topic, TopicFormat, Topics},
+    broker::{HistoryLimits, Missed, MissedCause, Position, Topic, TopicFormat, Topics},
     bytes::Bytes,
     prelude::*,
 };
@@ -72,13 +72,17 @@ impl TopicFormat<Reply> for RoomFormat {
     fn decode(&self, payload: Bytes, position: Option<Position>) -> Result<Reply> {
         let mut message = serde_json::from_slice(&payload).map_err(Error::other)?;
         if let (Reply::Message { epoch, offset, .. }, Some(position)) = (&mut message, position) {
-            (*epoch, *offset) = (position.epoch, position.offset);
+            (*epoch, *offset) = (Some(position.epoch), Some(position.offset));
         }
         Ok(message)
     }
 
     fn missed(&self, missed: &Missed) -> Option<Reply> {
         let Position { epoch, offset, .. } = missed.next;
-        Some(Reply::Gap { room: self.0.clone(), epoch, offset, cause: missed.to_string() })
+        let cause = match missed.cause {
+            MissedCause::Rewound => GapCause::Rewound,
+            _ => GapCause::Trimmed,
+        };
+        Some(Reply::Gap { room: self.0.clone(), epoch, offset, cause })
     }
 }

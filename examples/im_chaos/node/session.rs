@@ -1,15 +1,18 @@
 //! `Session`: the handler of a client.
 
 use super::room::{Room, Rooms};
-use crate::wire::{Reply, Request, Resume};
+use crate::{
+    message_id::MessageId as OwnId,
+    protocol::{Code, Reason, Reply, Request, Resume, VERSION},
+};
 use netwheel::{
     broker::{MessageId, NewMessage, Position, Subscription},
     prelude::*,
 };
-use std::sync::Arc;
-
-/// Version of the protocol.
-const VERSION: u32 = 3;
+use std::{
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 pub(super) struct Session {
     rooms: Arc<Rooms>,
@@ -24,11 +27,12 @@ impl Handler for Session {
     fn read(&mut self, ctx: &mut Context<'_, Self>, request: Request) -> Result {
         match request {
             Request::Login { user, resume, .. } => self.login(ctx, user, resume.unwrap_or_default()),
-            Request::Join { room } => self.join(ctx, room, None),
-            Request::Say { room, text, id } => self.say(ctx, room, text, id),
+            Request::Join { room, .. } => self.join(ctx, room, None),
+            Request::Say { room, text, id: Some(id) } => self.say(ctx, room, text, id),
             Request::Who { room } => self.who(ctx, room),
             Request::Ping => ctx.write(Reply::Pong),
             Request::Pong => Ok(()),
+            _ => ctx.write(refusal(Code::BadRequest, &"this node does not know that".into(), None)),
         }
     }
 
@@ -39,7 +43,7 @@ impl Handler for Session {
     }
 
     fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        ctx.write(Reply::Bye { reason: "shutdown".to_owned(), retry_after_ms: None })?;
+        ctx.write(Reply::Bye { reason: Reason::Shutdown, retry_after_ms: None })?;
         ctx.close();
         Ok(())
     }
@@ -61,7 +65,10 @@ impl Session {
         let resume_token = format!("token of {user}");
         let is_known = resume.token == resume_token;
         self.user = user.clone();
-        ctx.write(Reply::Welcome { user, version: VERSION, resume_token })?;
+        // This node has no time limits of its own.
+        let (heartbeat_ms, idle_ms, ack_timeout_ms) = (0, 0, 0);
+        let version = VERSION;
+        ctx.write(Reply::Welcome { user, heartbeat_ms, idle_ms, ack_timeout_ms, version, resume_token })?;
         for (room, (epoch, offset)) in resume.rooms {
             // An epoch is never zero: messages from now on, and `recovered` is false.
             let position = if is_known { Position::new(epoch, offset) } else { Position::new(0, 0) };
@@ -73,7 +80,7 @@ impl Session {
     fn join(&mut self, ctx: &mut Context<'_, Self>, name: String, after: Option<Position>) -> Result {
         let room = self.rooms.open(&name)?;
         let (who, user, greeted) = (ctx.id(), self.user.clone(), room.clone());
-        let greeting = Reply::Joined { room: name.clone(), user, epoch: 0, offset: 0, recovered: None };
+        let greeting = Reply::Joined { room: name.clone(), user, epoch: None, offset: None, recovered: None };
         let mut subscription = Subscription::new(ctx.channel());
         if let Some(after) = after {
             subscription = subscription.after(after);
@@ -81,7 +88,7 @@ impl Session {
         let subscription = subscription.greeting(move |joined| {
             let mut greeting = greeting;
             if let Reply::Joined { user, epoch, offset, recovered, .. } = &mut greeting {
-                (*epoch, *offset) = (joined.position.epoch, joined.position.offset);
+                (*epoch, *offset) = (Some(joined.position.epoch), Some(joined.position.offset));
                 *recovered = after.is_some().then_some(joined.recovered);
                 greeted.presence.join(user, who);
             }
@@ -91,7 +98,7 @@ impl Session {
         self.room = Some((name, room));
         ctx.on_complete(joined, |_, ctx, joined| {
             if let Err(error) = joined {
-                ctx.write(refusal("busy", &error, None))?;
+                ctx.write(refusal(Code::Busy, &error, None))?;
                 ctx.close();
             }
             Ok(())
@@ -99,19 +106,22 @@ impl Session {
         Ok(())
     }
 
-    fn say(&mut self, ctx: &mut Context<'_, Self>, name: String, text: String, id: u64) -> Result {
+    fn say(&mut self, ctx: &mut Context<'_, Self>, name: String, text: String, id: OwnId) -> Result {
         let Some((room, known)) = self.room.clone().filter(|(room, _)| *room == name) else {
-            return ctx.write(refusal("not_in_room", &"join that room first".into(), Some(id)));
+            return ctx.write(refusal(Code::NotInRoom, &"join that room first".into(), Some(id)));
         };
         let from = self.user.clone();
-        let message = NewMessage::new(Reply::Message { room, from, text, epoch: 0, offset: 0, id: None });
-        let message = message.id(MessageId::new(&self.user, id.to_string())?);
+        let ts = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let ts = u64::try_from(ts.as_millis()).unwrap_or(u64::MAX);
+        let (epoch, offset) = (None, None);
+        let message = Reply::Message { room, from, text, ts, epoch, offset, id: None, sender_id: None };
+        let message = NewMessage::new(message).id(MessageId::new(&self.user, id.as_json().to_owned())?);
         let published = known.topic.publish(message);
         ctx.on_complete(published, move |_, ctx, accepted| {
             let accepted = accepted.and_then(|accepted| accepted.position.ok_or(Error::Closed));
             ctx.write(match accepted {
                 Ok(at) => Reply::Said { room: name, epoch: at.epoch, offset: at.offset, id },
-                Err(error) => refusal("busy", &error, Some(id)),
+                Err(error) => refusal(Code::Busy, &error, Some(id)),
             })
         });
         Ok(())
@@ -126,13 +136,13 @@ impl Session {
                     let users = users.map(|entry| String::from_utf8_lossy(&entry.key).into_owned());
                     Reply::Members { room: name, users: users.collect() }
                 }
-                Err(error) => refusal("busy", &error, None),
+                Err(error) => refusal(Code::Busy, &error, None),
             })
         });
         Ok(())
     }
 }
 
-fn refusal(code: &str, error: &Error, id: Option<u64>) -> Reply {
-    Reply::Error { code: code.to_owned(), message: format!("{error:#}"), id }
+fn refusal(code: Code, error: &Error, id: Option<OwnId>) -> Reply {
+    Reply::Error { code, message: format!("{error:#}"), to: None, id }
 }

@@ -21,8 +21,11 @@ use std::{
 
 /// Time between two looks at the bots.
 const STEP: Duration = Duration::from_millis(10);
-/// Time without a delivery after which the bots are complete.
+/// Time without a delivery after which nothing is delivered twice any more.
 const QUIET: Duration = Duration::from_millis(1500);
+/// Time without a delivery after which missing messages are lost. It is longer than a node needs to
+/// connect to Redis again, and to compare a partition without events with the store (10 s).
+const LATE: Duration = Duration::from_secs(15);
 /// The node that faults hit.
 const VICTIM: usize = 0;
 
@@ -219,14 +222,14 @@ impl Play<'_> {
         self.until(what, time, |_| false).map(drop)
     }
 
-    /// Waits until nothing is delivered any more.
+    /// Waits until nothing is delivered any more: for longer if deliveries are missing.
     fn drain(&mut self) -> Result {
         let (mut last, mut since) = (0, Instant::now());
         let is_quiet = move |status: Status| {
             if status.deliveries != last {
                 (last, since) = (status.deliveries, Instant::now());
             }
-            since.elapsed() > QUIET
+            since.elapsed() > if status.deliveries < status.expected { LATE } else { QUIET }
         };
         self.until("draining", self.options.settle, is_quiet).map(drop)
     }

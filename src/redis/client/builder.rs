@@ -157,12 +157,7 @@ impl RedisClientBuilder {
         login.user = self.user.or(login.user);
         login.database = self.database.unwrap_or(login.database);
         if let Some(name) = &self.client_name
-            && !(1..=256).contains(&name.len())
-        {
-            return Err(Error::setting("client_name", name, "1 to 256 visible ASCII characters"));
-        }
-        if let Some(name) =
-            self.client_name.as_ref().filter(|name| !name.bytes().all(|b| b.is_ascii_graphic()))
+            && !((1..=256).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic()))
         {
             return Err(Error::setting("client_name", name, "1 to 256 visible ASCII characters"));
         }
