@@ -172,8 +172,8 @@ impl EventLoopGroupBuilder {
     /// channels, pongs, timers, closes and shutdowns are never shed.
     ///
     /// Waiting handshakes are computed newest first while their queue stands longer than the
-    /// target. A handshake that waits for 20 targets is refused, and accepting is limited while
-    /// the queue would take 10 targets. Without overload control they wait in order.
+    /// target. A handshake that waits for 20 targets, or for a minute, is refused, and accepting is
+    /// limited while the queue would take 10 targets. Without overload control they wait in order.
     ///
     /// Refusals are counted ([`LoopMetrics::shed_accepts`](crate::metrics::LoopMetrics) and the
     /// fields after it), and [`overload_level`](crate::metrics::LoopMetrics::overload_level) is the
