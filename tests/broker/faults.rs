@@ -1,7 +1,7 @@
 //! Three nodes, and a broker with faults.
 
 use crate::{
-    faulty::Events,
+    faulty::{Events, Faulty},
     members::{Member, Nodes, Numbered, TestNode, neighbour},
     support::{
         journal::Journal,
@@ -203,12 +203,13 @@ fn a_node_whose_name_was_taken_has_no_authority_until_the_other_one_has_ended() 
     let start = || {
         let events = Journal::new();
         let recorded: Journal<LeaseEvent> = events.clone();
-        let topics = Topics::builder(&nodes.group, nodes.store.clone()).node("same");
-        (topics.on_lease(move |event| recorded.push(event)).build().unwrap(), events)
+        let broker = Faulty::new(&nodes.store, nodes.group.next());
+        let topics = Topics::builder(&nodes.group, broker.clone()).node("same");
+        (topics.on_lease(move |event| recorded.push(event)).build().unwrap(), events, broker)
     };
-    let (old, old_events) = start();
+    let (old, old_events, old_broker) = start();
     let first = old.authority().expect("it has a lease");
-    let (new, new_events) = start();
+    let (new, new_events, _) = start();
     let second = new.authority().expect("a new process takes the name over");
     for _ in 0..20 {
         nodes.advance(3 * SECOND);
@@ -216,6 +217,7 @@ fn a_node_whose_name_was_taken_has_no_authority_until_the_other_one_has_ended() 
     }
     assert_eq!((old.metrics().leases_taken, old.metrics().leases_lost), (1, 0));
     assert_eq!(new.metrics().lease_failures, 0, "the lease was never taken back");
+    assert_eq!(old_broker.ended_leases(), 1, "a refused incarnation has nothing to end");
     done(new.close()).unwrap();
     nodes.advance(3 * SECOND);
     let again = old.authority().expect("the name is free");

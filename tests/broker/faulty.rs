@@ -46,6 +46,7 @@ struct Shared {
     fails_tops: AtomicBool,
     reads: AtomicUsize,
     tops: AtomicUsize,
+    ended_leases: AtomicUsize,
 }
 
 struct State {
@@ -81,6 +82,7 @@ impl Faulty {
             fails_tops: AtomicBool::new(false),
             reads: AtomicUsize::new(0),
             tops: AtomicUsize::new(0),
+            ended_leases: AtomicUsize::new(0),
         }))
     }
 
@@ -166,6 +168,11 @@ impl Faulty {
 
     pub(crate) fn tops_asked(&self) -> usize {
         self.0.tops.load(SeqCst)
+    }
+
+    /// Returns how often the end of a lease was asked for.
+    pub(crate) fn ended_leases(&self) -> usize {
+        self.0.ended_leases.load(SeqCst)
     }
 
     fn run<T: Send + 'static>(
@@ -276,6 +283,7 @@ impl Broker for Faulty {
     }
 
     fn end_lease(&self, node: &NodeId) -> Completion<()> {
+        self.0.ended_leases.fetch_add(1, SeqCst);
         self.run(|broker| broker.end_lease(node))
     }
 

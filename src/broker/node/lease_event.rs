@@ -13,8 +13,8 @@ pub enum LeaseEvent {
     /// The lease was not renewed in time. The entries of this id are removed, and the node asks for
     /// a lease with another id.
     Ended(NodeId),
-    /// Another node with the same name has the lease. The entries of this id are removed. This node
-    /// gets a lease when that of the other one has ended.
+    /// Another node with the same name has the lease. The entries of this id, if it had the lease,
+    /// are removed. This node gets a lease when that of the other one has ended.
     Taken(NodeId),
 }
 

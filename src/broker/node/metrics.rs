@@ -74,6 +74,6 @@ metrics! {
     lease_failures;
     /// Leases that ended before they were renewed.
     leases_lost;
-    /// Leases that another node with the same name has taken over.
+    /// How often this node noticed that another node with the same name has the lease.
     leases_taken;
 }

@@ -16,6 +16,17 @@ pub(super) enum LeaseLoss {
     Taken,
 }
 
+/// The end of a lease, or the refusal of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LeaseEnd {
+    /// Whether the incarnation had a lease.
+    pub(super) had_begun: bool,
+    /// Whether the store may know the incarnation.
+    pub(super) may_have_begun: bool,
+    /// Whether the loss was not known before.
+    pub(super) is_new: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct NodeLeaseWatch {
     node: NodeId,
@@ -24,6 +35,8 @@ pub(super) struct NodeLeaseWatch {
     valid_until: u64,
     /// Whether the lease of this incarnation has begun.
     has_begun: bool,
+    /// Whether a request of this incarnation has failed, so that the store may have granted it.
+    is_uncertain: bool,
     /// Whether an earlier incarnation of this process had a lease.
     is_again: bool,
     /// Whether another node with the same name had the lease when it was asked for last.
@@ -38,6 +51,7 @@ impl NodeLeaseWatch {
             duration,
             valid_until: 0,
             has_begun: false,
+            is_uncertain: false,
             is_again: false,
             is_taken: false,
             is_asking: false,
@@ -75,16 +89,20 @@ impl NodeLeaseWatch {
 
     /// The request failed.
     pub(super) fn failed(&mut self) {
-        self.is_asking = false;
+        (self.is_asking, self.is_uncertain) = (false, true);
     }
 
-    /// The lease has ended: the node goes on with another incarnation, once no other node with the
-    /// same name has a lease. Returns whether that is new.
-    pub(super) fn ended(&mut self, next: NodeId, loss: LeaseLoss) -> bool {
+    /// The lease has ended, or was refused: the node goes on once no other node with the same name
+    /// has a lease. An incarnation that certainly had none is kept, because the store knows nothing
+    /// of it. Any other one is replaced by `next`.
+    pub(super) fn ended(&mut self, next: NodeId, loss: LeaseLoss) -> LeaseEnd {
         let is_taken = loss == LeaseLoss::Taken;
-        let is_new = self.has_begun || is_taken != self.is_taken;
-        *self = NodeLeaseWatch { is_again: true, is_taken, ..NodeLeaseWatch::new(next, self.duration) };
-        is_new
+        let had_begun = self.has_begun;
+        let may_have_begun = had_begun || self.is_uncertain;
+        let is_new = had_begun || is_taken != self.is_taken;
+        let node = if may_have_begun { next } else { self.node.clone() };
+        *self = NodeLeaseWatch { is_again: true, is_taken, ..NodeLeaseWatch::new(node, self.duration) };
+        LeaseEnd { had_begun, may_have_begun, is_new }
     }
 }
 
@@ -115,13 +133,34 @@ mod tests {
         assert!(watch.granted(0));
         watch.request();
         assert!(!watch.granted(1));
-        assert!(watch.ended(second.clone(), LeaseLoss::Taken));
+        let end = |had_begun, may_have_begun, is_new| LeaseEnd { had_begun, may_have_begun, is_new };
+        assert_eq!(watch.ended(second.clone(), LeaseLoss::Taken), end(true, true, true));
         assert!(!watch.is_valid(1));
-        assert_eq!(watch.request(), Some(NodeLease::begin_again(second, duration)));
-        assert!(!watch.ended(third.clone(), LeaseLoss::Taken), "it is known");
-        assert_eq!(watch.request(), Some(NodeLease::begin_again(third.clone(), duration)));
+        for _ in 0..2 {
+            assert_eq!(watch.request(), Some(NodeLease::begin_again(second.clone(), duration)));
+            assert_eq!(watch.ended(third.clone(), LeaseLoss::Taken), end(false, false, false), "it is known");
+        }
+        assert_eq!(watch.request(), Some(NodeLease::begin_again(second.clone(), duration)));
         assert!(watch.granted(2) && watch.is_valid(2));
-        assert_eq!(watch.request(), Some(NodeLease::renew(third, duration)));
-        assert!(watch.ended(NodeId::new("a", 4).unwrap(), LeaseLoss::Expired));
+        assert_eq!(watch.request(), Some(NodeLease::renew(second, duration)));
+        assert_eq!(watch.ended(third.clone(), LeaseLoss::Expired), end(true, true, true));
+        assert_eq!(watch.request(), Some(NodeLease::begin_again(third.clone(), duration)));
+        let fourth = NodeId::new("a", 4).unwrap();
+        assert_eq!(watch.ended(fourth, LeaseLoss::Taken), end(false, false, true), "another node has begun");
+        assert_eq!(watch.node(), &third);
+    }
+
+    #[test]
+    fn an_incarnation_that_may_have_had_a_lease_is_not_used_again() {
+        let (first, second) = (NodeId::new("a", 1).unwrap(), NodeId::new("a", 2).unwrap());
+        let duration = Duration::from_secs(10);
+        let mut watch = NodeLeaseWatch::new(first.clone(), duration);
+        watch.request();
+        watch.failed();
+        assert_eq!(watch.request(), Some(NodeLease::begin(first, duration)));
+        // Another node has begun since the reply was lost, and the store has ended the first lease.
+        let end = watch.ended(second.clone(), LeaseLoss::Taken);
+        assert_eq!(end, LeaseEnd { had_begun: false, may_have_begun: true, is_new: true });
+        assert_eq!(watch.request(), Some(NodeLease::begin_again(second, duration)));
     }
 }

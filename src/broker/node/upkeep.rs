@@ -96,15 +96,18 @@ impl TopicNode {
 
     fn lease_lost(self: &Arc<Self>, loss: LeaseLoss) {
         let incarnation = self.random.next();
-        let (lost, is_new) = self.lease.change(|lease| {
+        let (lost, end) = self.lease.change(|lease| {
             let lost = lease.node().clone();
-            let next = NodeId::new(lost.name(), incarnation);
-            let is_new = next.is_ok_and(|next| lease.ended(next, loss));
-            ((lost, is_new), ())
+            let end = lease.ended(lost.with_incarnation(incarnation), loss);
+            ((lost, end), ())
         });
-        // Whatever was written between the end of the lease and now.
-        self.broker.end_lease(&lost).detach();
+        if end.may_have_begun {
+            // Whatever was written between the end of the lease and now.
+            self.broker.end_lease(&lost).detach();
+        }
         match loss {
+            // Only a broker that refuses to begin a lease. Asked again after the interval.
+            LeaseLoss::Expired if !end.had_begun => {}
             LeaseLoss::Expired => {
                 log::warn!("the lease of node {lost} has ended; the node goes on with another incarnation");
                 self.metrics.leases_lost.add_shared(1);
@@ -114,7 +117,7 @@ impl TopicNode {
                 }
             }
             // Asked again after the interval: two nodes that begin at once would fight.
-            LeaseLoss::Taken if is_new => {
+            LeaseLoss::Taken if end.is_new => {
                 log::error!("another node has the name of node {lost}; this one is without authority");
                 self.metrics.leases_taken.add_shared(1);
                 self.emit(LeaseEvent::Taken(lost));

@@ -41,6 +41,11 @@ impl NodeId {
         self.incarnation
     }
 
+    /// Returns the id of another life of the node.
+    pub(in crate::broker) fn with_incarnation(&self, incarnation: u64) -> Self {
+        NodeId { name: self.name.clone(), incarnation }
+    }
+
     /// Parses the text that `Display` writes. `None` for other texts.
     pub fn parse(text: &str) -> Option<Self> {
         let (name, incarnation) = text.split_once(':')?;

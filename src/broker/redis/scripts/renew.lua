@@ -21,9 +21,11 @@ if ARGV[4] ~= 'renew' and not is_taken then
   redis.call('HSET', KEYS[2], name, node)
   redis.call('SREM', KEYS[3], node)
 elseif current ~= node or not is_alive(node) then
-  -- The store may have lost the lease, and the node may own entries.
-  redis.call('ZREM', KEYS[1], node)
-  redis.call('SADD', KEYS[3], node)
+  if ARGV[4] == 'renew' then
+    -- The store may have lost the lease, and the node may own entries.
+    redis.call('ZREM', KEYS[1], node)
+    redis.call('SADD', KEYS[3], node)
+  end
   return is_taken and -1 or 0
 end
 redis.call('ZADD', KEYS[1], string.format('%.0f', now + ARGV[3]), node)

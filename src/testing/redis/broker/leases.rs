@@ -27,8 +27,10 @@ pub(super) fn renew(script: &mut ScriptContext<'_>) -> ScriptResult {
         run(script, [b"HSET", &incarnations, &name, &node])?;
         run(script, [b"SREM", &lost, &node])?;
     } else if !is_current || !is_alive {
-        run(script, [b"ZREM", &leases, &node])?;
-        run(script, [b"SADD", &lost, &node])?;
+        if kind[..] == *b"renew" {
+            run(script, [b"ZREM", &leases, &node])?;
+            run(script, [b"SADD", &lost, &node])?;
+        }
         return Ok(RespValue::Integer(if is_taken { -1 } else { 0 }));
     }
     run(script, [b"ZADD", &leases, &text(now + number(&life)?), &node])?;
