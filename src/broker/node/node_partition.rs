@@ -58,13 +58,14 @@ impl NodePartition {
         self.0.read(|state| state.topics.values().cloned().collect())
     }
 
-    /// Removes a topic if it rests. Returns whether it was the last one.
+    /// Removes a topic if it rests. Returns whether it was there, and the last one: another thread
+    /// may have taken all topics before.
     pub(super) fn remove_resting(&self, topic: &Arc<dyn FollowedTopic>) -> bool {
         self.0.change(|state| match topic.rest() {
             None => (false, None),
             Some(contents) => {
                 let removed = state.topics.remove(topic.name());
-                (state.topics.is_empty(), Some((removed, contents)))
+                (removed.is_some() && state.topics.is_empty(), Some((removed, contents)))
             }
         })
     }

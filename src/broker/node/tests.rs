@@ -1,6 +1,6 @@
 //! Races of a node that tests on sockets cannot reach.
 
-use super::{NodeSettings, TopicNode, followed::FollowedTopic};
+use super::{NodeSettings, TopicNode, followed::FollowedTopic, node_partition::NodePartition};
 use crate::{
     broker::store::{
         BrokerError, MemoryBroker, Notification, Partitions, Position, TopicChange, TopicName, TopicTop,
@@ -19,6 +19,12 @@ use std::{
 struct Closable {
     name: TopicName,
     is_closed: AtomicBool,
+}
+
+impl Closable {
+    fn new(name: &str) -> Arc<Self> {
+        Arc::new(Closable { name: TopicName::new(name).unwrap(), is_closed: AtomicBool::new(false) })
+    }
 }
 
 impl FollowedTopic for Closable {
@@ -45,7 +51,7 @@ impl FollowedTopic for Closable {
     fn forget_old_messages(&self) {}
 
     fn rest(&self) -> Option<Box<dyn Any + Send>> {
-        None
+        Some(Box::new(()))
     }
 
     fn close(self: Arc<Self>) {
@@ -72,9 +78,7 @@ fn a_topic_that_is_added_while_the_node_closes_is_released() {
     };
     let broker = Arc::new(MemoryBroker::new());
     let node = TopicNode::start(broker, group.next().clone(), settings).unwrap();
-    let topics = ["one", "two"].map(|name| {
-        Arc::new(Closable { name: TopicName::new(name).unwrap(), is_closed: AtomicBool::new(false) })
-    });
+    let topics = ["one", "two"].map(Closable::new);
     node.activate(topics[0].clone());
     assert_eq!(node.metrics.snapshot().followed_partitions, 1);
     node.close().wait().unwrap();
@@ -85,4 +89,15 @@ fn a_topic_that_is_added_while_the_node_closes_is_released() {
         assert_eq!(Arc::strong_count(&topic), 1, "the node keeps no topic");
     }
     assert_eq!(node.metrics.snapshot().followed_partitions, 0);
+}
+
+#[test]
+fn a_resting_topic_that_was_taken_is_not_the_last_one() {
+    let (part, topic) = (NodePartition::default(), Closable::new("one"));
+    assert!(part.add(topic.clone()));
+    assert_eq!(part.take_topics().len(), 1);
+    let topic: Arc<dyn FollowedTopic> = topic;
+    assert!(!part.remove_resting(&topic), "another thread has counted it");
+    assert!(part.add(topic.clone()));
+    assert!(part.remove_resting(&topic));
 }

@@ -144,21 +144,21 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
     }
 
     /// Returns whether the topic was not followed before.
-    fn begin_join(
+    pub(super) fn begin_join(
         &self,
         subscription: Subscription<M>,
         completer: Completer<Joined>,
     ) -> Result<bool, (Completer<Joined>, Error)> {
         let id = subscription.channel.id();
-        if self.node.is_closed() {
-            return Err((completer, BrokerError::Closed.into()));
-        }
         let TopicSettings { max_members, max_joiners, .. } = self.settings;
         self.state.change(|state| {
             // The group is asked under the lock: a joiner that is not in `joining` any more is in
             // the group.
             let joiners = state.by_channel.len();
-            let refused = if state.by_channel.contains_key(&id) || self.group.contains(id) {
+            let refused = if self.node.is_closed() {
+                // Asked under the lock: a node that closes later finds this joiner.
+                Some(BrokerError::Closed.into())
+            } else if state.by_channel.contains_key(&id) || self.group.contains(id) {
                 Some(Error::setting("channel", format_args!("{id:?}"), "a channel that is not a member"))
             } else if self.group.len().saturating_add(joiners) >= max_members {
                 Some(Error::Full { resource: Resource::TopicMembers, limit: max_members })

@@ -15,6 +15,8 @@ mod publish;
 mod pump;
 mod settings;
 mod subscription;
+#[cfg(test)]
+mod tests;
 
 pub use builder::TopicBuilder;
 pub use event::TopicEvent;
