@@ -42,6 +42,8 @@ struct Shared {
     is_cut: AtomicBool,
     /// Whether reads fail.
     fails_reads: AtomicBool,
+    /// Whether reads return no messages.
+    empties_reads: AtomicBool,
     /// Whether questions for tops fail.
     fails_tops: AtomicBool,
     reads: AtomicUsize,
@@ -79,6 +81,7 @@ impl Faulty {
             state: Mutex::new(state),
             is_cut: AtomicBool::new(false),
             fails_reads: AtomicBool::new(false),
+            empties_reads: AtomicBool::new(false),
             fails_tops: AtomicBool::new(false),
             reads: AtomicUsize::new(0),
             tops: AtomicUsize::new(0),
@@ -123,6 +126,11 @@ impl Faulty {
     /// Lets reads fail.
     pub(crate) fn fail_reads(&self, on: bool) {
         self.0.fails_reads.store(on, SeqCst);
+    }
+
+    /// Lets reads return the top, and no messages.
+    pub(crate) fn empty_reads(&self, on: bool) {
+        self.0.empties_reads.store(on, SeqCst);
     }
 
     /// Lets questions for tops fail.
@@ -250,7 +258,17 @@ impl Broker for Faulty {
         if self.0.fails_reads.load(SeqCst) {
             return self.failed();
         }
-        let answer = self.run(|broker| broker.read(topic, range));
+        let mut answer = self.run(|broker| broker.read(topic, range));
+        if self.0.empties_reads.load(SeqCst) {
+            let (completer, emptied) = self.0.event_loop.completer();
+            answer.on_complete(move |history: Result<History>| {
+                completer.complete(history.map(|mut history| {
+                    history.messages.clear();
+                    history
+                }));
+            });
+            answer = emptied;
+        }
         let mut state = self.lock();
         let Some(held) = &mut state.held_reads else { return answer };
         let (completer, completion) = self.0.event_loop.completer();

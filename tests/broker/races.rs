@@ -96,6 +96,30 @@ fn a_read_that_failed_is_repeated_soon_and_then_less_often() {
     member.expect(&["1 one", "2 two"]);
 }
 
+#[test]
+fn a_read_without_the_missing_messages_is_repeated_less_and_less_often() {
+    let nodes = Nodes::new(2);
+    let [one, other] = &nodes.nodes[..] else { panic!("two nodes") };
+    let mut member = Member::join(one);
+    one.broker.set_events(Events::Lose);
+    other.publish("one");
+    one.broker.set_events(Events::Pass);
+    one.broker.empty_reads(true);
+    one.broker.fail_tops(true);
+    let before = one.broker.reads();
+    other.publish("two");
+    wait_until("the store was read", || one.broker.reads() == before + 1);
+    for reads in 2..5 {
+        nodes.advance(ms((100 << (reads - 2)) - 1));
+        assert_eq!(one.broker.reads(), before + reads - 1);
+        nodes.advance(ms(1));
+        assert_eq!(one.broker.reads(), before + reads);
+    }
+    one.broker.empty_reads(false);
+    nodes.advance(ms(800));
+    member.expect(&["1 one", "2 two"]);
+}
+
 /// Makes messages whose destructor calls the topic.
 struct Calling(Arc<OnceLock<Topic<Bytes>>>);
 

@@ -174,9 +174,14 @@ impl<P: Clone> Follower<P> {
         self.settle();
     }
 
+    /// Returns whether this read is under way. The answers of others are late.
+    pub(in crate::broker) fn is_reading(&self, read: u64) -> bool {
+        self.reading == Some(read)
+    }
+
     /// A read was answered.
     pub(in crate::broker) fn answered(&mut self, read: u64, answer: Result<ReadAnswer<P>, Error>) {
-        if self.reading != Some(read) {
+        if !self.is_reading(read) {
             self.removed.extend(answer.into_iter().flat_map(|answer| answer.items));
             return;
         }

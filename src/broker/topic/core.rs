@@ -50,7 +50,7 @@ pub(super) struct TopicState<M> {
     pub(super) is_pumping: bool,
     /// Whether steps wait until the group accepts broadcasts again.
     pub(super) is_delayed: bool,
-    /// Reads that have failed since the last one that was answered.
+    /// The number of reads in a row that failed, or returned none of the missing messages.
     pub(super) failed_reads: u32,
     /// Whether a timer reads again.
     pub(super) is_retry_scheduled: bool,

@@ -43,10 +43,13 @@ where
         step
     }
 
-    /// Returns how long to wait before reading again, if that is needed and no timer runs.
-    fn next_retry(&mut self, has_failed: bool) -> Option<Duration> {
-        self.failed_reads = if has_failed { self.failed_reads.saturating_add(1) } else { 0 };
-        if self.is_retry_scheduled || !self.follower.needs_retry() {
+    /// Returns how long to wait before reading again after an answer, if that is needed and no
+    /// timer runs.
+    fn next_retry(&mut self) -> Option<Duration> {
+        // An answer without any of the missing messages counts as a failure.
+        let needs_retry = self.follower.needs_retry();
+        self.failed_reads = if needs_retry { self.failed_reads.saturating_add(1) } else { 0 };
+        if self.is_retry_scheduled || !needs_retry {
             return None;
         }
         self.is_retry_scheduled = true;
@@ -259,7 +262,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         }
     }
 
-    fn answered(self: &Arc<Self>, read: u64, history: Result<History>) {
+    pub(super) fn answered(self: &Arc<Self>, read: u64, history: Result<History>) {
         self.node.metrics.read_failures.add_shared(u64::from(history.is_err()));
         let answer = history.map(|History { epochs, top, oldest, messages }| {
             let item = |message: StoredMessage| {
@@ -268,10 +271,10 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
             };
             ReadAnswer { epochs, top, oldest, items: messages.into_iter().map(item).collect() }
         });
-        let has_failed = answer.is_err();
         let retry = self.change(|state| {
+            let is_late = !state.follower.is_reading(read);
             state.follower.answered(read, answer);
-            state.next_retry(has_failed)
+            if is_late { None } else { state.next_retry() }
         });
         if let Some(after) = retry {
             self.schedule_retry(after);

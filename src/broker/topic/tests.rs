@@ -8,7 +8,7 @@ use crate::{
     },
     channel::Pipeline,
     codec::RawBytes,
-    error::Result,
+    error::{Error, Result},
     group::EventLoopGroup,
     pipeline::{Context, Handler},
     sync::completion,
@@ -97,4 +97,15 @@ fn a_channel_does_not_join_a_topic_whose_node_was_closed_meanwhile() {
         assert_eq!(BrokerError::of(&joined.unwrap_err()), Some(&BrokerError::Closed));
         assert!(topic.state.read(|state| state.joining.is_empty()));
     }
+}
+
+#[test]
+fn a_late_answer_does_not_count_as_a_read() {
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let topic = topic(&group);
+    topic.state.change(|state| (state.failed_reads = 3, ()));
+    // The read began before the topic was reset, because it had no members.
+    topic.answered(0, Err(Error::Closed));
+    assert_eq!(topic.state.read(|state| state.failed_reads), 3);
+    topic.node.close().detach();
 }
