@@ -9,8 +9,9 @@ use std::{fmt, sync::Arc};
 /// (`EVALSHA`). If the server has dropped the script since then (`NOSCRIPT`), the call is sent
 /// again with the source. That is safe, because the server has not executed it.
 ///
-/// Calls that are sent again keep their order, and calls that were not sent yet follow them. Other
-/// commands that were already sent are executed before them.
+/// Calls of a script that are sent again keep their order, and calls that were not sent yet follow
+/// them. Other commands that were already sent are executed before them. So are calls of the same
+/// script if another connection gives the script to the server in between.
 ///
 /// ```no_run
 /// use netwheel::{prelude::*, redis::{RedisClient, RedisScript}};

@@ -405,7 +405,7 @@ impl CommandLane {
     /// Sends the call of a script again: with its source the first time, and then with its digest.
     fn send_again(
         &self,
-        call: &ScriptCall,
+        call: Box<ScriptCall>,
         request: SentRequest,
         is_first: bool,
         output: &mut dyn LinkOutput,
@@ -415,8 +415,14 @@ impl CommandLane {
             let before = if is_first { Some(std::mem::take(&mut up.sent_again)) } else { None };
             (up.sent_again.insert(call.digest().clone()), before)
         });
-        match output.write(if needs_source { call.by_source() } else { call.by_digest() }) {
-            Ok(()) => self.state.change(|state| (state.queue.sent_again(request), ())),
+        let (arguments, kind) = if needs_source {
+            (call.by_source(), SentKind::Command)
+        } else {
+            // The server may forget the script once more before it executes this call.
+            (call.by_digest(), SentKind::Script(call))
+        };
+        match output.write(arguments) {
+            Ok(()) => self.state.change(|state| (state.queue.sent_again(request, kind), ())),
             Err(error) => {
                 if let Some(caller) = request.caller {
                     caller.fail(RedisError::NotSent(error));
@@ -548,7 +554,7 @@ impl Duty for CommandLane {
                 self.fail_uncertain(caller.into_iter().collect(), |_| cause.clone());
             }
             Paired::UnknownScript(call, request, is_first) => {
-                self.send_again(&call, request, is_first, output);
+                self.send_again(call, request, is_first, output);
             }
             Paired::Unexpected => {
                 return Err(PeerError::Malformed("a reply without a command".into()).into());
@@ -619,3 +625,7 @@ impl Duty for CommandLane {
         });
     }
 }
+
+#[cfg(test)]
+#[path = "command_lane_tests.rs"]
+mod tests;

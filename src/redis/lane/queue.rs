@@ -70,9 +70,10 @@ pub(super) enum Paired {
     NotSent(Option<Caller>, Error),
     /// The command may have been executed.
     Uncertain(Option<Caller>, Error),
-    /// The server does not know the script. The call is to be sent again. Later commands wait
-    /// until all requests that were sent before are answered, so that calls keep their order. The
-    /// flag says whether this call is the first one for which they wait.
+    /// The server does not know the script. The call is to be sent again, also for the second
+    /// time. Later commands wait until all requests that were sent before are answered, so that
+    /// calls keep their order. The flag says whether this call is the first one for which they
+    /// wait.
     UnknownScript(Box<ScriptCall>, SentRequest, bool),
     /// No request was sent for this reply.
     Unexpected,
@@ -146,9 +147,9 @@ impl LaneQueue {
         self.bytes -= bytes;
     }
 
-    /// Records that a call of a script was sent again.
-    pub(super) fn sent_again(&mut self, mut request: SentRequest) {
-        request.kind = SentKind::Command;
+    /// Records that a call of a script was sent again, as this kind of request.
+    pub(super) fn sent_again(&mut self, mut request: SentRequest, kind: SentKind) {
+        request.kind = kind;
         self.bytes += request.bytes;
         self.sent.push_back(request);
     }

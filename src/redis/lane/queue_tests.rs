@@ -119,11 +119,11 @@ fn a_script_that_the_server_does_not_know_is_sent_again() {
     let Paired::UnknownScript(_, request, true) = queue.reply(error("NOSCRIPT No matching script.")) else {
         panic!("unknown")
     };
-    queue.sent_again(request);
+    queue.sent_again(request, SentKind::Command);
     assert_eq!((queue.len(), queue.bytes()), (2, bytes));
     assert_eq!(done(&mut queue, RespValue::Integer(2)), RespValue::Integer(2));
     let again = error("NOSCRIPT No matching script.");
-    assert_eq!(done(&mut queue, again.clone()), again, "once");
+    assert_eq!(done(&mut queue, again.clone()), again, "it had the source");
     assert_eq!((queue.len(), queue.bytes()), (0, 0));
 }
 
@@ -164,15 +164,26 @@ fn later_commands_wait_for_calls_that_are_sent_again() {
     let unwanted = send(&mut queue, call(), 10);
     drop(unwanted);
     for expected in [true, false] {
-        let Paired::UnknownScript(_, request, is_first) = queue.reply(unknown()) else { panic!("unknown") };
+        let Paired::UnknownScript(call, request, is_first) = queue.reply(unknown()) else {
+            panic!("unknown")
+        };
         assert_eq!(is_first, expected);
-        queue.sent_again(request);
+        let kind = if is_first { SentKind::Command } else { SentKind::Script(call) };
+        queue.sent_again(request, kind);
         assert!(queue.is_held());
     }
     assert!(matches!(queue.reply(RespValue::Simple("PONG".into())), Paired::Nothing));
     assert!(queue.is_held());
     assert!(matches!(queue.reply(unknown()), Paired::Done(None, _)), "it is not sent again");
     assert!(!queue.is_held(), "the next command comes behind both calls");
+    assert_eq!(done(&mut queue, RespValue::Integer(1)), RespValue::Integer(1));
+    // The server forgets the script again, before the second call and one that came later.
+    let _later = send(&mut queue, call(), 10);
+    for expected in [true, false] {
+        let Paired::UnknownScript(_, request, is_first) = queue.reply(unknown()) else { panic!("unknown") };
+        assert_eq!((is_first, queue.is_held()), (expected, expected));
+        queue.sent_again(request, SentKind::Command);
+    }
     for _ in 0..2 {
         assert_eq!(done(&mut queue, RespValue::Integer(1)), RespValue::Integer(1));
     }

@@ -5,6 +5,8 @@
 //! attempt: commands of an earlier attempt do nothing when the client sends them, and when none is
 //! in flight any more, all messages are sent again in their order. A message is not sent again if a
 //! later one was stored.
+//!
+//! The client itself sends the call of a script again that the server did not know.
 
 use super::{ScriptCalls, WEIGHT};
 use crate::{
@@ -92,12 +94,6 @@ impl PendingMessage {
         self.publication.payload.len() + WEIGHT
     }
 
-    /// Returns whether the server did not know the script, and so has not executed it.
-    fn is_unknown_script(&self, error: &Error) -> bool {
-        matches!(RedisError::of(error), Some(RedisError::Reply(reply)) if reply.code() == "NOSCRIPT")
-            && self.deadline > machine::now()
-    }
-
     fn may_be_sent_again(&self, error: &Error) -> bool {
         self.publication.id.is_some()
             && RedisError::of(error).is_some_and(RedisError::may_be_executed)
@@ -159,11 +155,6 @@ impl ScriptCalls {
             }
             // A command of an earlier attempt, which has done nothing.
             Ok(_) => {
-                lane.park(pending);
-                None
-            }
-            Err(error) if pending.is_unknown_script(&error) => {
-                lane.attempt = lane.attempt.max(attempt + 1);
                 lane.park(pending);
                 None
             }

@@ -1,0 +1,62 @@
+//! A connection to a server that forgets its scripts at given places between commands.
+
+use super::*;
+use crate::redis::RedisScript;
+use std::collections::VecDeque;
+
+/// A server that forgets the script after each second call.
+#[derive(Default)]
+struct Forgetful {
+    requests: VecDeque<Vec<Bytes>>,
+    /// The arguments of the calls that were executed.
+    executed: Vec<Bytes>,
+    knows_script: bool,
+}
+
+impl Forgetful {
+    /// Returns the reply to the next request.
+    fn answer(&mut self) -> Option<RespValue> {
+        let request = self.requests.pop_front()?;
+        if request[0] == "EVALSHA" && !self.knows_script {
+            return Some(RespValue::Error("NOSCRIPT No matching script. Please use EVAL.".into()));
+        }
+        let argument = request.last()?.clone();
+        self.executed.push(argument.clone());
+        self.knows_script = self.executed.len() % 2 == 1;
+        Some(RespValue::Bulk(argument))
+    }
+}
+
+impl LinkOutput for Forgetful {
+    fn write(&mut self, request: Vec<Bytes>) -> Result {
+        self.requests.push_back(request);
+        Ok(())
+    }
+
+    fn is_writable(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn calls_of_a_script_that_is_forgotten_again_and_again_are_executed_once_and_in_order() {
+    let (lane, script) = (CommandLane::new(RedisSettings::new()), RedisScript::new("return ARGV[1]"));
+    let server = ServerInfo::read(&RespValue::Null, &RespValue::Null);
+    lane.opened(Link { wake: Arc::new(|| ()), server });
+    let mut server = Forgetful::default();
+    let arguments: Vec<Bytes> = (0..20).map(|number: u32| number.to_string().into()).collect();
+    let mut later = arguments.iter().cloned();
+    let call = |argument: Bytes| lane.submit(script.command(["k"], [argument])).unwrap();
+    let mut replies: Vec<_> = later.by_ref().take(5).map(call).collect();
+    lane.send(&mut server).unwrap();
+    while let Some(reply) = server.answer() {
+        lane.reply(reply, &mut server).unwrap();
+        replies.extend(later.next().map(call));
+        lane.send(&mut server).unwrap();
+    }
+    assert_eq!(server.executed, arguments);
+    for (reply, argument) in replies.into_iter().zip(arguments) {
+        assert_eq!(reply.wait().unwrap(), RespValue::Bulk(argument));
+    }
+    assert_eq!((lane.counts().pending, lane.counts().pending_bytes), (0, 0));
+}
