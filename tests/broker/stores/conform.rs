@@ -3,22 +3,10 @@
 #[cfg(all(unix, feature = "broker-redis"))]
 use super::redis_process::RedisProcess;
 use crate::conformance::{self, Store};
-use netwheel::{
-    broker::Broker,
-    time::{Clock, SystemClock},
-};
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
-
-/// Waits for the time of a server or of a file, which tests cannot move.
-fn wait(time: Duration) {
-    let begun = Instant::now();
-    while begun.elapsed() < time {
-        std::thread::park_timeout(time.saturating_sub(begun.elapsed()));
-    }
-}
+#[cfg(feature = "broker-redis")]
+use netwheel::time::SystemClock;
+use netwheel::{broker::Broker, time::Clock};
+use std::{sync::Arc, time::Duration};
 
 #[cfg(all(unix, feature = "broker-redis"))]
 impl Store for &RedisProcess {
@@ -30,8 +18,12 @@ impl Store for &RedisProcess {
         Arc::new(SystemClock)
     }
 
+    /// Waits for the time of the server, which tests cannot move.
     fn pass(&self, time: Duration) {
-        wait(time);
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < time {
+            std::thread::park_timeout(time.saturating_sub(begun.elapsed()));
+        }
     }
 
     fn pass_for_leases(&self, time: Duration) {

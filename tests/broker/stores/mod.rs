@@ -5,6 +5,10 @@ mod checks;
 mod conform;
 #[cfg(all(unix, feature = "broker-redis"))]
 mod cuts;
+#[cfg_attr(
+    not(all(unix, feature = "broker-redis")),
+    allow(dead_code, reason = "tests with a Redis server use all of it")
+)]
 mod node;
 #[cfg(all(unix, feature = "broker-redis"))]
 mod redis_process;
