@@ -89,3 +89,28 @@ fn a_connection_that_ends_leaves_its_rooms() {
     cy.join("lobby");
     assert_eq!(cy.hear(), [joined("cy")], "the room can be joined again");
 }
+
+#[test]
+fn a_room_that_was_empty_is_a_room_like_any_other() {
+    let world = World::new();
+    let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));
+    for _ in 0..2 {
+        ann.join("lobby");
+        bob.join("lobby");
+        assert_eq!((ann.hear_one(), bob.hear_one()), (joined("ann"), joined("bob")));
+        bob.say(json!({"type": "passive", "room": "lobby"}));
+        bob.hear();
+        ann.say(json!({"type": "say", "room": "lobby", "text": "hello", "id": 7}));
+        ann.say(json!({"type": "ping"}));
+        let mut own = message("ann", "hello");
+        own["id"] = json!(7);
+        assert_eq!(ann.hear(), [own, json!({"type": "pong"})]);
+        world.announce();
+        assert_eq!(bob.hear(), [json!({"type": "unread", "room": "lobby", "total": 1})]);
+        for client in [&mut ann, &mut bob] {
+            client.say(json!({"type": "leave", "room": "lobby"}));
+            client.hear();
+        }
+        world.announce();
+    }
+}

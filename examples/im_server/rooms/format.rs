@@ -2,14 +2,14 @@
 //!
 //! A message is stored as JSON, without the name of the room and without its position.
 
-use super::Room;
 use crate::{
+    hub::{Hub, lock},
     message_id::MessageId,
     protocol::{GapCause, Reply},
 };
 use netwheel::{
     ChannelGroup, Error, Result, SendError,
-    broker::{Missed, MissedCause, Position, TopicFormat, TopicName},
+    broker::{Missed, MissedCause, Position, TopicEvent, TopicFormat, TopicName},
     bytes::Bytes,
     channel::Broadcast,
 };
@@ -18,7 +18,8 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use std::{
     borrow::Cow,
-    sync::{Arc, OnceLock, Weak},
+    sync::{Arc, Mutex, Weak},
+    time::Instant,
 };
 
 /// What the topic of each room begins with.
@@ -41,17 +42,33 @@ struct StoredMessage<'a> {
 }
 
 /// The messages of one room.
+///
+/// A topic outlives its last member for some time, and keeps its format. So the format looks for
+/// the room that has the name at the moment.
 pub(super) struct RoomFormat {
     room: Arc<str>,
     /// The number of this server.
     server: u64,
-    /// Set before the room has members.
-    delivery: Arc<OnceLock<Weak<Room>>>,
+    hub: Weak<Hub>,
+    /// When the delivery of a message began, if it is measured.
+    begun: Mutex<Option<Instant>>,
 }
 
 impl RoomFormat {
-    pub(super) fn new(room: Arc<str>, server: u64, delivery: Arc<OnceLock<Weak<Room>>>) -> Self {
-        RoomFormat { room, server, delivery }
+    pub(super) fn new(room: Arc<str>, hub: &Arc<Hub>) -> Self {
+        RoomFormat { room, server: hub.tokens.server(), hub: Arc::downgrade(hub), begun: Mutex::default() }
+    }
+}
+
+/// Returns the callback for the events of a room's topic.
+pub(super) fn on_event(room: Arc<str>, hub: Weak<Hub>) -> impl Fn(TopicEvent) + Send + Sync {
+    move |event| {
+        if let (TopicEvent::Interrupted(_), Some(hub)) = (event, hub.upgrade())
+            && let Some(room) = hub.rooms.find(&room)
+        {
+            // The copies of messages that are stored come when the store is reached again.
+            room.copies.release();
+        }
     }
 }
 
@@ -89,16 +106,17 @@ impl TopicFormat<Reply> for RoomFormat {
         at: Position,
         members: &ChannelGroup<Reply>,
     ) -> Result<Broadcast, SendError<Reply>> {
-        match self.delivery.get().and_then(Weak::upgrade) {
-            Some(room) => room.deliver(message, at, members),
-            // The last member has left.
-            None => members.broadcast(message),
-        }
+        let Some(hub) = self.hub.upgrade() else { return members.broadcast(message) };
+        // Without a room, the last member has left.
+        let Some(room) = hub.rooms.find(&self.room) else { return members.broadcast(message) };
+        *lock(&self.begun) = hub.latency.begin();
+        room.deliver(&hub, message, at, members)
     }
 
     fn delivered(&self, broadcast: Broadcast) {
-        if let Some(room) = self.delivery.get().and_then(Weak::upgrade) {
-            room.delivered(broadcast);
+        let begin = lock(&self.begun).take();
+        if let (Some(hub), true) = (self.hub.upgrade(), begin.is_some()) {
+            hub.latency.end(begin, broadcast);
         }
     }
 

@@ -98,9 +98,14 @@ impl Rooms {
         lock(&self.by_name).values().map(|room| room.passive_members()).sum()
     }
 
+    /// Returns the room of this name, if it has members.
+    fn find(&self, room: &str) -> Option<Arc<Room>> {
+        lock(&self.by_name).get(room).cloned()
+    }
+
     /// Returns the names of a room's members; empty if the room does not exist.
     pub(crate) fn who(&self, room: &str) -> Vec<String> {
-        let room = lock(&self.by_name).get(room).cloned();
+        let room = self.find(room);
         room.map_or_else(Vec::new, |room| room.users())
     }
 }
