@@ -132,6 +132,26 @@ fn members_are_told_when_redis_has_lost_messages() {
 }
 
 #[test]
+fn a_member_that_speaks_and_leaves_at_once_gets_all_replies() {
+    let Some(redis) = Redis::start() else { return };
+    let server = redis.node("a");
+    let mut ann = server.log_in("ann");
+    for _ in 0..3 {
+        ann.send(&json!({ "type": "join", "room": "lobby" }));
+        ann.wait_for("joined");
+        let [say, leave, ping] = [
+            json!({ "type": "say", "room": "lobby", "text": "good bye" }),
+            json!({ "type": "leave", "room": "lobby" }),
+            json!({ "type": "ping" }),
+        ];
+        ann.send_text(&format!("{say}\n{leave}\n{ping}"));
+        ann.wait_for("left");
+        ann.wait_for("pong");
+    }
+    server.stop();
+}
+
+#[test]
 fn rooms_in_a_file_survive_the_death_of_the_server() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("rooms.db");

@@ -63,11 +63,15 @@ impl RoomFormat {
 /// Returns the callback for the events of a room's topic.
 pub(super) fn on_event(room: Arc<str>, hub: Weak<Hub>) -> impl Fn(TopicEvent) + Send + Sync {
     move |event| {
-        if let (TopicEvent::Interrupted(_), Some(hub)) = (event, hub.upgrade())
-            && let Some(room) = hub.rooms.find(&room)
-        {
+        let Some(room) = hub.upgrade().and_then(|hub| hub.rooms.find(&room)) else { return };
+        match event {
             // The copies of messages that are stored come when the store is reached again.
-            room.copies.release();
+            TopicEvent::Interrupted(_) => room.copies.release(),
+            // Earlier messages are not delivered any more.
+            TopicEvent::Missed(Missed { next, .. }) | TopicEvent::EpochChanged(next) => {
+                room.copies.delivered(next);
+            }
+            _ => {}
         }
     }
 }

@@ -12,13 +12,14 @@ pub(super) struct OwnCopies(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// The last message that was delivered.
+    /// The position up to which messages were delivered.
     delivered: Option<Position>,
     waiting: Vec<(Position, HandlerRef<Session>)>,
 }
 
 impl OwnCopies {
-    /// Records that a message was delivered: its sender's copy is in the queue of the loop.
+    /// Records that the messages up to a position were delivered, or will not be: the copies of
+    /// their senders are in the queues of the loops.
     pub(super) fn delivered(&self, at: Position) {
         let mut state = lock(&self.0);
         state.delivered = Some(at);
@@ -47,6 +48,13 @@ impl OwnCopies {
     pub(super) fn release(&self) {
         let waiting = std::mem::take(&mut lock(&self.0).waiting);
         waiting.into_iter().for_each(end);
+    }
+}
+
+impl Drop for OwnCopies {
+    /// The last member has left, so the copies do not come any more.
+    fn drop(&mut self) {
+        self.release();
     }
 }
 

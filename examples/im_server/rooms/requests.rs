@@ -173,41 +173,41 @@ impl Session {
         text: String,
         id: Option<MessageId>,
     ) -> Result {
-        match self.publish(ctx, room, text, id.clone()) {
-            Ok(()) => Ok(()),
+        let (room, stored) = match self.publish(room, text, id.clone()) {
+            Ok(published) => published,
             Err(Refusal(code, message)) => {
-                self.replies.write(ctx, Reply::Error { code, message, to: None, id })
+                return self.replies.write(ctx, Reply::Error { code, message, to: None, id });
             }
-        }
-    }
-
-    fn publish(
-        &mut self,
-        ctx: &mut Context<'_, Self>,
-        room: &str,
-        text: String,
-        id: Option<MessageId>,
-    ) -> Result<(), Refusal> {
-        let from = self.logged_in()?.clone();
-        let room = self.rooms[self.position_of(room)?].room.clone();
-        let message_id = self.unique_id(id.as_ref())?;
-        let length = text.len();
-        let members = room.active_members() + usize::from(self.is_passive_in(&room));
-        let stored = room.publish(&from, text, self.hub.unix_ms(), id.clone(), message_id);
-        let is_congested = room.is_congested();
-        self.pace.charge(Cost::deliveries(deliveries(members, length)));
-        if is_congested {
-            self.pace.charge(Cost::congestion());
-        }
+        };
         self.replies.begin();
         if stored.is_done() {
-            return self.is_stored(ctx, &room, stored.wait(), id).map_err(Refusal::from);
+            return self.is_stored(ctx, &room, stored.wait(), id);
         }
         let me = ctx.handler_ref();
         stored.on_complete(move |stored| {
             let _ = me.execute(move |me, ctx| me.is_stored(ctx, &room, stored, id));
         });
         Ok(())
+    }
+
+    fn publish(
+        &mut self,
+        room: &str,
+        text: String,
+        id: Option<MessageId>,
+    ) -> Result<(Arc<Room>, Completion<Receipt>), Refusal> {
+        let from = self.logged_in()?.clone();
+        let room = self.rooms[self.position_of(room)?].room.clone();
+        let message_id = self.unique_id(id.as_ref())?;
+        let length = text.len();
+        let members = room.active_members() + usize::from(self.is_passive_in(&room));
+        let stored = room.publish(&from, text, self.hub.unix_ms(), id, message_id);
+        let is_congested = room.is_congested();
+        self.pace.charge(Cost::deliveries(deliveries(members, length)));
+        if is_congested {
+            self.pace.charge(Cost::congestion());
+        }
+        Ok((room, stored))
     }
 
     fn is_stored(
