@@ -152,6 +152,23 @@ fn a_member_that_speaks_and_leaves_at_once_gets_all_replies() {
 }
 
 #[test]
+fn a_passive_member_gets_no_copy_of_what_its_namesake_says() {
+    let Some(redis) = Redis::start() else { return };
+    let (a, b) = (redis.node("a"), redis.node("b"));
+    let mut namesake = Member::join(&a, "ann");
+    let mut ann = b.log_in("ann");
+    ann.send(&json!({ "type": "join", "room": "lobby" }));
+    ann.wait_for("joined");
+    ann.send(&json!({ "type": "passive", "room": "lobby" }));
+    ann.wait_for("passive");
+    namesake.say("hello");
+    let line = ann.next_but_presence();
+    assert_eq!((&line["type"], &line["total"]), (&json!("unread"), &json!(1)), "{line}");
+    a.stop();
+    b.stop();
+}
+
+#[test]
 fn rooms_in_a_file_survive_the_death_of_the_server() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("rooms.db");

@@ -30,9 +30,8 @@ struct StoredMessage<'a> {
     /// The sender's id, which only the sender's copy has.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     id: Option<&'a RawValue>,
-    /// The server of the sender, if there is an id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    server: Option<u64>,
+    /// The number of the sender's server. Another server may have a user of the same name.
+    server: u64,
     #[serde(borrow)]
     from: Cow<'a, str>,
     #[serde(borrow)]
@@ -81,8 +80,7 @@ impl TopicFormat<Reply> for RoomFormat {
         let Reply::Message { from, text, ts, sender_id, .. } = message else {
             return Err(Error::other("only messages are stored"));
         };
-        let id = sender_id.as_ref().map(MessageId::as_raw);
-        let server = id.map(|_| self.server);
+        let (id, server) = (sender_id.as_ref().map(MessageId::as_raw), self.server);
         let stored = StoredMessage { id, server, from: from.into(), text: text.into(), ts: *ts };
         serde_json::to_vec(&stored).map(Bytes::from).map_err(Error::other)
     }
@@ -90,8 +88,8 @@ impl TopicFormat<Reply> for RoomFormat {
     fn decode(&self, payload: Bytes, at: Option<Position>) -> Result<Reply> {
         let StoredMessage { id, server, from, text, ts } =
             serde_json::from_slice(&payload).map_err(Error::other)?;
-        // Another server may have a user of the same name.
-        let id = id.filter(|_| server == Some(self.server));
+        let is_local = server == self.server;
+        let id = id.filter(|_| is_local);
         Ok(Reply::Message {
             room: self.room.to_string(),
             from: from.into_owned(),
@@ -101,6 +99,7 @@ impl TopicFormat<Reply> for RoomFormat {
             offset: at.map(|at| at.offset),
             id: None,
             sender_id: id.and_then(|id| MessageId::from_json(id.to_owned())),
+            is_local,
         })
     }
 

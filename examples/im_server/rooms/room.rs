@@ -235,8 +235,17 @@ impl Room {
         unique: Option<broker::MessageId>,
     ) -> Completion<Receipt> {
         let (room, from) = (String::new(), from.to_owned());
-        let message = Reply::Message { room, from, text, ts, epoch: None, offset: None, id: None, sender_id };
-        let message = NewMessage::new(message);
+        let message = NewMessage::new(Reply::Message {
+            room,
+            from,
+            text,
+            ts,
+            epoch: None,
+            offset: None,
+            id: None,
+            sender_id,
+            is_local: true,
+        });
         self.topic.publish(match unique {
             Some(unique) => message.id(unique),
             None => message,
@@ -279,8 +288,8 @@ impl Room {
         message: &Reply,
         members: &ChannelGroup<Reply>,
     ) -> Option<(Arc<str>, Channel<Reply>, Reply)> {
-        let Reply::Message { from, sender_id, .. } = message else { return None };
-        if sender_id.is_none() && self.passive.is_empty() {
+        let Reply::Message { from, sender_id, is_local, .. } = message else { return None };
+        if !is_local || sender_id.is_none() && self.passive.is_empty() {
             return None;
         }
         let users = lock(&self.users);
