@@ -152,6 +152,29 @@ fn a_member_that_speaks_and_leaves_at_once_gets_all_replies() {
 }
 
 #[test]
+fn no_request_is_read_behind_a_long_reply_that_waits() {
+    let Some(redis) = Redis::start() else { return };
+    let server = redis.node("a");
+    let mut ann = server.log_in("ann");
+    ann.send(&json!({ "type": "join", "room": "lobby" }));
+    ann.wait_for("joined");
+    let say = json!({ "type": "say", "room": "lobby", "text": "hello" });
+    let who = json!({ "type": "who", "room": "lobby" });
+    // Refused, and the reply has the id.
+    let refused = json!({ "type": "say", "room": "attic", "text": "hello", "id": "x".repeat(2000) });
+    // A direct message does not wait for earlier replies.
+    let direct = json!({ "type": "direct", "to": "ann", "text": "psst" });
+    for (request, reply) in [(who, "members"), (refused, "error")] {
+        ann.send_text(&format!("{say}\n{request}\n{direct}"));
+        for kind in ["message", reply, "direct"] {
+            let line = ann.next_but_presence();
+            assert_eq!(line["type"], kind, "{line}");
+        }
+    }
+    server.stop();
+}
+
+#[test]
 fn a_passive_member_gets_no_copy_of_what_its_namesake_says() {
     let Some(redis) = Redis::start() else { return };
     let (a, b) = (redis.node("a"), redis.node("b"));
