@@ -37,6 +37,11 @@ impl OrderedReplies {
         self.unknown += 1;
     }
 
+    /// Returns whether reading is paused because of the replies that wait.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.pause.is_some()
+    }
+
     /// Records that a request was answered.
     pub(crate) fn end(&mut self, ctx: &mut Context<'_, Session>) -> Result {
         self.unknown = self.unknown.saturating_sub(1);

@@ -14,7 +14,13 @@ use crate::{
     protocol::{Code, Reason, Reply, Request},
     rooms::{Membership, deliveries},
 };
-use netwheel::{admission::Work, channel::ShutdownCause, error::PeerError, prelude::*, time::Delay};
+use netwheel::{
+    admission::Work,
+    channel::{InputGuard, ShutdownCause},
+    error::PeerError,
+    prelude::*,
+    time::Delay,
+};
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -50,6 +56,8 @@ pub(crate) struct Session {
     /// What the login has brought.
     pub(crate) identity: Option<Identity>,
     pub(crate) rooms: Vec<Membership>,
+    /// Held while the client is about to receive the messages of a room.
+    pub(crate) joining: Option<InputGuard>,
     pub(crate) resuming: Resuming,
     pub(crate) replies: OrderedReplies,
     /// Direct messages to this client.
@@ -122,6 +130,8 @@ impl Handler for Session {
                 self.tell_missed(ctx)?;
                 ctx.write(Reply::Ping)
             }
+            // The client may have sent something that the server has not read.
+            IdleState::Reader if self.waits_for_store() => Ok(()),
             IdleState::Reader => {
                 log::debug!("{}: idle", self.describe(ctx));
                 bye(ctx, Reason::Idle)
@@ -185,6 +195,7 @@ impl Session {
             user: None,
             identity: None,
             rooms: Vec::new(),
+            joining: None,
             resuming: Resuming::default(),
             replies: OrderedReplies::default(),
             unacked: Unacked::new(ack_timeout, max_unacked, max_unacked_bytes),
@@ -378,6 +389,11 @@ impl Session {
             let active = self.rooms.iter().filter(|membership| !membership.passive);
             active.for_each(|membership| membership.room.set_congested(congested));
         }
+    }
+
+    /// Returns whether later requests are not read until the store of the rooms has answered.
+    fn waits_for_store(&self) -> bool {
+        self.joining.is_some() || self.resuming.is_under_way() || self.replies.is_paused()
     }
 
     fn too_slow(&mut self, ctx: &mut Context<'_, Self>, what: &str) -> Result {

@@ -152,6 +152,58 @@ fn a_member_that_speaks_and_leaves_at_once_gets_all_replies() {
 }
 
 #[test]
+fn requests_about_a_room_may_follow_its_join_at_once() {
+    let Some(redis) = Redis::start() else { return };
+    let server = redis.node("a");
+    let mut ann = server.log_in("ann");
+    let request = |kind: &str, room: &str| json!({ "type": kind, "room": room }).to_string();
+    for (n, requests) in [
+        &["join", "passive", "who"][..],
+        &["join", "leave", "join", "who"],
+        &["join", "passive", "active", "passive", "active", "who"],
+    ]
+    .iter()
+    .enumerate()
+    {
+        let room = format!("room-{n}");
+        let lines: Vec<String> = requests.iter().map(|kind| request(kind, &room)).collect();
+        ann.send_text(&lines.join("\n"));
+        for kind in *requests {
+            let reply = ann.next_but_presence();
+            let expected = match *kind {
+                "join" => "joined",
+                "leave" => "left",
+                "who" => "members",
+                kind => kind,
+            };
+            assert_eq!(reply["type"], expected, "{requests:?}: {reply}");
+            assert!(*kind != "who" || reply["users"] == json!(["ann"]), "{reply}");
+            let has_position = reply["offset"].is_u64();
+            assert_eq!(has_position, ["join", "active"].contains(kind), "{reply}");
+        }
+    }
+    server.stop();
+}
+
+#[test]
+fn a_message_that_is_sent_behind_a_join_comes_behind_the_joined() {
+    let Some(redis) = Redis::start() else { return };
+    let server = redis.node("a");
+    for n in 0..50 {
+        // Nobody has been in the room, so its messages are not followed yet.
+        let (mut ann, room) = (server.log_in(&format!("ann-{n}")), format!("room-{n}"));
+        let join = json!({ "type": "join", "room": room, "history": 10 });
+        let say = json!({ "type": "say", "room": room, "text": "hello", "id": 5 });
+        let ping = json!({ "type": "ping" });
+        ann.send_text(&format!("{join}\n{say}\n{ping}"));
+        let lines = [(); 3].map(|()| ann.next_but_presence());
+        let kinds = lines.each_ref().map(|line| line["type"].as_str().unwrap());
+        assert_eq!((kinds, &lines[1]["id"]), (["joined", "message", "pong"], &json!(5)), "{lines:?}");
+    }
+    server.stop();
+}
+
+#[test]
 fn no_request_is_read_behind_a_long_reply_that_waits() {
     let Some(redis) = Redis::start() else { return };
     let server = redis.node("a");

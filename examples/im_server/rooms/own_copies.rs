@@ -3,7 +3,10 @@
 //! A message may be stored before it is delivered, by another thread. Replies to later requests of
 //! its sender wait until the copy is in the queue of the sender's loop.
 
-use crate::{hub::lock, session::Session};
+use crate::{
+    hub::{self, lock},
+    session::Session,
+};
 use netwheel::{HandlerRef, broker::Position};
 use std::sync::Mutex;
 
@@ -58,7 +61,7 @@ impl Drop for OwnCopies {
     }
 }
 
-/// Notifies a client. Fails if it has gone.
+/// Notifies a client.
 fn end((_, client): (Position, HandlerRef<Session>)) {
-    let _ = client.execute(|me, ctx| me.copy_delivered(ctx));
+    hub::run(&client, |me, ctx| me.copy_delivered(ctx));
 }
