@@ -16,6 +16,7 @@ use crate::{
 };
 use netwheel::{
     admission::Work,
+    broker::BrokerError,
     channel::{InputGuard, ShutdownCause},
     error::PeerError,
     prelude::*,
@@ -420,10 +421,12 @@ impl Drop for Session {
     }
 }
 
-/// Returns the refusal for a request that failed because a queue was full. The request had no
-/// effect.
+/// Returns the refusal for a request that failed because a queue was full, or because the store of
+/// the rooms did not answer. In the second case a message may have been stored.
 pub(crate) fn busy(reason: &Error) -> Refusal {
-    Refusal(Code::Busy, format!("not done, try again later: {reason:#}"))
+    let may_be_stored = BrokerError::of(reason).is_some_and(BrokerError::may_be_stored);
+    let outcome = if may_be_stored { "perhaps not done" } else { "not done" };
+    Refusal(Code::Busy, format!("{outcome}, try again later: {reason:#}"))
 }
 
 pub(crate) fn bad_name(why: String) -> Refusal {

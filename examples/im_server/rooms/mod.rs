@@ -18,7 +18,7 @@ pub(crate) use room::{Room, Start, deliveries};
 use crate::{
     hub::{Hub, lock},
     protocol::Code,
-    session::{Refusal, Session},
+    session::{Refusal, Session, busy},
 };
 use netwheel::{ChannelId, HandlerRef, broker::Topics};
 use presence::Announcer;
@@ -63,8 +63,7 @@ impl Rooms {
             Some(room) => room.clone(),
             None => {
                 let number = self.next.fetch_add(1, Ordering::Relaxed);
-                let room = Room::open(room, number, &self.topics, hub)
-                    .map_err(|error| Refusal(Code::Busy, format!("not done, try again later: {error:#}")))?;
+                let room = Room::open(room, number, &self.topics, hub).map_err(|error| busy(&error))?;
                 rooms.insert(room.name().clone(), room.clone());
                 room
             }
