@@ -214,6 +214,9 @@ pub(crate) enum Reply {
         /// The sender's id, which becomes the `id` in the sender's copy. It is not sent.
         #[serde(skip)]
         sender_id: Option<MessageId>,
+        /// Whether the sender is a user of this server. It is not sent.
+        #[serde(skip)]
+        is_local: bool,
     },
     /// The client does not receive some messages of a room. It goes on behind a position.
     Gap {

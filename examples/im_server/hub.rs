@@ -15,7 +15,7 @@ use crate::{
     session::{Refusal, Session},
 };
 use netwheel::{
-    Channel, ChannelId, Error, HandlerRef,
+    Channel, ChannelId, Context, Error, HandlerRef, Result,
     broker::Topics,
     time::{Clock, default_clock},
 };
@@ -178,6 +178,19 @@ pub(crate) fn send(user: &str, channel: &Channel<Reply>, message: Reply) {
         if goodbye.is_err() {
             channel.close_now();
         }
+    }
+}
+
+/// Runs a task for which a client waits.
+///
+/// If the queue of the session's loop is full, the session is closed: the task would never run. A
+/// client that has gone is ignored.
+pub(crate) fn run(
+    session: &HandlerRef<Session>,
+    task: impl FnOnce(&mut Session, &mut Context<'_, Session>) -> Result + Send + 'static,
+) {
+    if let Err(Error::Full { .. }) = session.execute(task) {
+        session.channel().close_now();
     }
 }
 

@@ -5,16 +5,17 @@
 //! earlier messages to rooms were answered.
 
 use crate::{
+    message_id::MessageId,
     protocol::{Reason, Reply},
     session::{Session, bye},
 };
 use netwheel::{channel::InputGuard, prelude::*};
 use std::collections::VecDeque;
 
-/// Number of waiting replies at which reading from the client pauses.
+/// Number of waiting replies at which reading from the client pauses, at the latest.
 const MAX_WAITING: usize = 64;
-/// More input than any channel may hold, so that reading pauses.
-const PAUSE: usize = usize::MAX / 2;
+/// Length of a waiting reply at which reading pauses at once.
+const MAX_LEN: usize = 1024;
 
 #[derive(Default)]
 pub(crate) struct OrderedReplies {
@@ -34,6 +35,11 @@ impl OrderedReplies {
     /// Records that a request is answered later.
     pub(crate) fn begin(&mut self) {
         self.unknown += 1;
+    }
+
+    /// Returns whether reading is paused because of the replies that wait.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.pause.is_some()
     }
 
     /// Records that a request was answered.
@@ -58,9 +64,10 @@ impl OrderedReplies {
     /// Writes a reply behind those to earlier requests.
     pub(crate) fn write(&mut self, ctx: &mut Context<'_, Session>, reply: Reply) -> Result {
         if self.unknown > 0 {
+            let pauses = must_be_last(&reply) || self.waiting.len() + 1 >= MAX_WAITING;
             self.waiting.push_back(reply);
-            if self.waiting.len() >= MAX_WAITING && self.pause.is_none() {
-                self.pause = Some(ctx.hold_input(PAUSE));
+            if pauses && self.pause.is_none() {
+                self.pause = Some(ctx.pause_reading());
             }
             return Ok(());
         }
@@ -102,5 +109,18 @@ impl OrderedReplies {
             me.replies.queued -= 1;
             ctx.write(reply)
         })
+    }
+}
+
+/// Returns whether no other reply may wait behind this one.
+fn must_be_last(reply: &Reply) -> bool {
+    match reply {
+        // A list may have the names of a full room.
+        Reply::Members { .. } | Reply::Reminders { .. } => true,
+        // A `joined` or `active` with a position does not wait, and must not overtake them.
+        Reply::Left { .. } | Reply::Passive { .. } => true,
+        // Both may have text of the client.
+        Reply::Error { message, id, .. } => message.len() + id.as_ref().map_or(0, MessageId::len) >= MAX_LEN,
+        _ => false,
     }
 }

@@ -14,8 +14,6 @@ const BURST: u32 = 2;
 const LOOKUP: u32 = 10;
 /// Cost of a request that is written to disk.
 const STORED: u32 = 5;
-/// More input than any channel may hold, so that reading pauses.
-const PAUSE: usize = usize::MAX / 2;
 
 /// Rate limits of one client; zero disables a limit.
 #[derive(Debug, Clone, Copy)]
@@ -102,7 +100,7 @@ impl Pace {
             debt = debt.max(self.congestion);
         }
         if !debt.is_zero() && self.pause.is_none() {
-            self.pause = Some(ctx.hold_input(PAUSE));
+            self.pause = Some(ctx.pause_reading());
             ctx.schedule(debt, |me, _| {
                 me.pace.pause = None;
                 Ok(())

@@ -14,7 +14,14 @@ use crate::{
     protocol::{Code, Reason, Reply, Request},
     rooms::{Membership, deliveries},
 };
-use netwheel::{admission::Work, channel::ShutdownCause, error::PeerError, prelude::*, time::Delay};
+use netwheel::{
+    admission::Work,
+    broker::BrokerError,
+    channel::{InputGuard, ShutdownCause},
+    error::PeerError,
+    prelude::*,
+    time::Delay,
+};
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -50,6 +57,8 @@ pub(crate) struct Session {
     /// What the login has brought.
     pub(crate) identity: Option<Identity>,
     pub(crate) rooms: Vec<Membership>,
+    /// Held while the client is about to receive the messages of a room.
+    pub(crate) joining: Option<InputGuard>,
     pub(crate) resuming: Resuming,
     pub(crate) replies: OrderedReplies,
     /// Direct messages to this client.
@@ -122,6 +131,8 @@ impl Handler for Session {
                 self.tell_missed(ctx)?;
                 ctx.write(Reply::Ping)
             }
+            // The client may have sent something that the server has not read.
+            IdleState::Reader if self.waits_for_store() => Ok(()),
             IdleState::Reader => {
                 log::debug!("{}: idle", self.describe(ctx));
                 bye(ctx, Reason::Idle)
@@ -185,6 +196,7 @@ impl Session {
             user: None,
             identity: None,
             rooms: Vec::new(),
+            joining: None,
             resuming: Resuming::default(),
             replies: OrderedReplies::default(),
             unacked: Unacked::new(ack_timeout, max_unacked, max_unacked_bytes),
@@ -380,6 +392,11 @@ impl Session {
         }
     }
 
+    /// Returns whether later requests are not read until the store of the rooms has answered.
+    fn waits_for_store(&self) -> bool {
+        self.joining.is_some() || self.resuming.is_under_way() || self.replies.is_paused()
+    }
+
     fn too_slow(&mut self, ctx: &mut Context<'_, Self>, what: &str) -> Result {
         log::debug!("{}: {what}, closing", self.describe(ctx));
         bye(ctx, Reason::TooSlow)
@@ -404,10 +421,12 @@ impl Drop for Session {
     }
 }
 
-/// Returns the refusal for a request that failed because a queue was full. The request had no
-/// effect.
+/// Returns the refusal for a request that failed because a queue was full, or because the store of
+/// the rooms did not answer. In the second case a message may have been stored.
 pub(crate) fn busy(reason: &Error) -> Refusal {
-    Refusal(Code::Busy, format!("not done, try again later: {reason:#}"))
+    let may_be_stored = BrokerError::of(reason).is_some_and(BrokerError::may_be_stored);
+    let outcome = if may_be_stored { "perhaps not done" } else { "not done" };
+    Refusal(Code::Busy, format!("{outcome}, try again later: {reason:#}"))
 }
 
 pub(crate) fn bad_name(why: String) -> Refusal {

@@ -132,6 +132,118 @@ fn members_are_told_when_redis_has_lost_messages() {
 }
 
 #[test]
+fn a_member_that_speaks_and_leaves_at_once_gets_all_replies() {
+    let Some(redis) = Redis::start() else { return };
+    let server = redis.node("a");
+    let mut ann = server.log_in("ann");
+    for _ in 0..3 {
+        ann.send(&json!({ "type": "join", "room": "lobby" }));
+        ann.wait_for("joined");
+        let [say, leave, ping] = [
+            json!({ "type": "say", "room": "lobby", "text": "good bye" }),
+            json!({ "type": "leave", "room": "lobby" }),
+            json!({ "type": "ping" }),
+        ];
+        ann.send_text(&format!("{say}\n{leave}\n{ping}"));
+        ann.wait_for("left");
+        ann.wait_for("pong");
+    }
+    server.stop();
+}
+
+#[test]
+fn requests_about_a_room_may_follow_its_join_at_once() {
+    let Some(redis) = Redis::start() else { return };
+    let server = redis.node("a");
+    let mut ann = server.log_in("ann");
+    let request = |kind: &str, room: &str| json!({ "type": kind, "room": room }).to_string();
+    for (n, requests) in [
+        &["join", "passive", "who"][..],
+        &["join", "leave", "join", "who"],
+        &["join", "passive", "active", "passive", "active", "who"],
+    ]
+    .iter()
+    .enumerate()
+    {
+        let room = format!("room-{n}");
+        let lines: Vec<String> = requests.iter().map(|kind| request(kind, &room)).collect();
+        ann.send_text(&lines.join("\n"));
+        for kind in *requests {
+            let reply = ann.next_but_presence();
+            let expected = match *kind {
+                "join" => "joined",
+                "leave" => "left",
+                "who" => "members",
+                kind => kind,
+            };
+            assert_eq!(reply["type"], expected, "{requests:?}: {reply}");
+            assert!(*kind != "who" || reply["users"] == json!(["ann"]), "{reply}");
+            let has_position = reply["offset"].is_u64();
+            assert_eq!(has_position, ["join", "active"].contains(kind), "{reply}");
+        }
+    }
+    server.stop();
+}
+
+#[test]
+fn a_message_that_is_sent_behind_a_join_comes_behind_the_joined() {
+    let Some(redis) = Redis::start() else { return };
+    let server = redis.node("a");
+    for n in 0..50 {
+        // Nobody has been in the room, so its messages are not followed yet.
+        let (mut ann, room) = (server.log_in(&format!("ann-{n}")), format!("room-{n}"));
+        let join = json!({ "type": "join", "room": room, "history": 10 });
+        let say = json!({ "type": "say", "room": room, "text": "hello", "id": 5 });
+        let ping = json!({ "type": "ping" });
+        ann.send_text(&format!("{join}\n{say}\n{ping}"));
+        let lines = [(); 3].map(|()| ann.next_but_presence());
+        let kinds = lines.each_ref().map(|line| line["type"].as_str().unwrap());
+        assert_eq!((kinds, &lines[1]["id"]), (["joined", "message", "pong"], &json!(5)), "{lines:?}");
+    }
+    server.stop();
+}
+
+#[test]
+fn no_request_is_read_behind_a_long_reply_that_waits() {
+    let Some(redis) = Redis::start() else { return };
+    let server = redis.node("a");
+    let mut ann = server.log_in("ann");
+    ann.send(&json!({ "type": "join", "room": "lobby" }));
+    ann.wait_for("joined");
+    let say = json!({ "type": "say", "room": "lobby", "text": "hello" });
+    let who = json!({ "type": "who", "room": "lobby" });
+    // Refused, and the reply has the id.
+    let refused = json!({ "type": "say", "room": "attic", "text": "hello", "id": "x".repeat(2000) });
+    // A direct message does not wait for earlier replies.
+    let direct = json!({ "type": "direct", "to": "ann", "text": "psst" });
+    for (request, reply) in [(who, "members"), (refused, "error")] {
+        ann.send_text(&format!("{say}\n{request}\n{direct}"));
+        for kind in ["message", reply, "direct"] {
+            let line = ann.next_but_presence();
+            assert_eq!(line["type"], kind, "{line}");
+        }
+    }
+    server.stop();
+}
+
+#[test]
+fn a_passive_member_gets_no_copy_of_what_its_namesake_says() {
+    let Some(redis) = Redis::start() else { return };
+    let (a, b) = (redis.node("a"), redis.node("b"));
+    let mut namesake = Member::join(&a, "ann");
+    let mut ann = b.log_in("ann");
+    ann.send(&json!({ "type": "join", "room": "lobby" }));
+    ann.wait_for("joined");
+    ann.send(&json!({ "type": "passive", "room": "lobby" }));
+    ann.wait_for("passive");
+    namesake.say("hello");
+    let line = ann.next_but_presence();
+    assert_eq!((&line["type"], &line["total"]), (&json!("unread"), &json!(1)), "{line}");
+    a.stop();
+    b.stop();
+}
+
+#[test]
 fn rooms_in_a_file_survive_the_death_of_the_server() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("rooms.db");

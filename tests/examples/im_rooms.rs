@@ -89,3 +89,89 @@ fn a_connection_that_ends_leaves_its_rooms() {
     cy.join("lobby");
     assert_eq!(cy.hear(), [joined("cy")], "the room can be joined again");
 }
+
+#[test]
+fn a_room_that_was_empty_is_a_room_like_any_other() {
+    let world = World::new();
+    let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));
+    for _ in 0..2 {
+        ann.join("lobby");
+        bob.join("lobby");
+        assert_eq!((ann.hear_one(), bob.hear_one()), (joined("ann"), joined("bob")));
+        bob.say(json!({"type": "passive", "room": "lobby"}));
+        bob.hear();
+        ann.say(json!({"type": "say", "room": "lobby", "text": "hello", "id": 7}));
+        ann.say(json!({"type": "ping"}));
+        let mut own = message("ann", "hello");
+        own["id"] = json!(7);
+        assert_eq!(ann.hear(), [own, json!({"type": "pong"})]);
+        world.announce();
+        assert_eq!(bob.hear(), [json!({"type": "unread", "room": "lobby", "total": 1})]);
+        for client in [&mut ann, &mut bob] {
+            client.say(json!({"type": "leave", "room": "lobby"}));
+            client.hear();
+        }
+        world.announce();
+    }
+}
+
+#[test]
+fn later_requests_wait_until_a_client_has_resumed_in_all_rooms() {
+    let world = World::new();
+    let mut bob = world.login("bob");
+    bob.join("lobby");
+    bob.hear();
+    let mut ann = world.connect();
+    let rooms = json!({"attic": [1, 1], "den": [1, 1], "lobby": [1, 1]});
+    let requests = [
+        json!({"type": "login", "user": "ann", "resume": {"token": "", "rooms": rooms}}),
+        json!({"type": "ping"}),
+        json!({"type": "say", "room": "lobby", "text": "hello", "id": 1}),
+        json!({"type": "leave", "room": "den"}),
+    ];
+    let lines: String = requests.iter().map(|request| format!("{request}\n")).collect();
+    ann.0.write_inbound(lines.as_bytes()).unwrap();
+    let heard = ann.hear();
+    let kinds: Vec<&str> = heard.iter().map(|reply| reply["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["welcome", "joined", "joined", "joined", "pong", "message", "left"]);
+    assert_eq!((&heard[5]["id"], &heard[6]["room"]), (&json!(1), &json!("den")));
+    assert_eq!(bob.hear(), [message("ann", "hello")]);
+}
+
+#[test]
+fn a_user_that_resumes_on_another_connection_does_not_leave_its_rooms() {
+    let world = World::new();
+    let mut bob = world.login("bob");
+    let mut old = world.connect();
+    old.say(json!({"type": "login", "user": "ann"}));
+    let welcome: Value = serde_json::from_slice(&old.0.read_outbound()).unwrap();
+    let mut rooms = json!({});
+    for room in ["attic", "lobby"] {
+        bob.join(room);
+        old.join(room);
+        let joined: Value = serde_json::from_slice(&old.0.read_outbound()).unwrap();
+        rooms[room] = json!([joined["epoch"], joined["offset"]]);
+    }
+    for _ in 0..100 {
+        bob.say(json!({"type": "say", "room": "attic", "text": "x".repeat(800)}));
+    }
+    world.announce();
+    bob.hear();
+    let mut new = world.connect();
+    // It does not read the messages of the first room, so those of the second one wait.
+    new.0.set_outbound_room(Some(0));
+    let resume = json!({"token": welcome["resume_token"], "rooms": rooms});
+    new.say(json!({"type": "login", "user": "ann", "resume": resume}));
+    new.0.run_pending();
+    assert_eq!(old.hear().last(), Some(&json!({"type": "bye", "reason": "replaced"})));
+    world.announce();
+    bob.hear_nothing();
+    new.0.set_outbound_room(None);
+    assert_eq!(
+        new.hear().last(),
+        Some(&json!({"type": "joined", "room": "lobby", "user": "ann", "recovered": true}))
+    );
+    assert_eq!(who(&mut new), json!(["ann", "bob"]));
+    world.announce();
+    bob.hear_nothing();
+}

@@ -2,7 +2,9 @@
 //! messages they missed, and others are not affected.
 
 use crate::im::{slow_consumer::SlowConsumer, *};
+use netwheel::{channel::TimeLimits, prelude::*, testing::EmbeddedChannel};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// The limit of pending bytes per client.
 const MAX_OUTBOUND: usize = 8000;
@@ -181,4 +183,38 @@ fn a_channel_that_stayed_writable_reports_with_the_next_heartbeat() {
     assert_eq!(hear(), missed(SAID - heard, SAID - heard));
     assert_eq!(hear(), json!({"type": "ping"}));
     done(group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE))).unwrap();
+}
+
+#[test]
+fn a_client_is_not_idle_until_it_has_resumed() {
+    let world = World::new();
+    let mut ann = world.connect();
+    ann.say(json!({"type": "login", "user": "ann"}));
+    let welcome: Value = serde_json::from_slice(&ann.0.read_outbound()).unwrap();
+    let mut rooms = json!({});
+    for room in ["attic", "lobby"] {
+        ann.join(room);
+        let joined: Value = serde_json::from_slice(&ann.0.read_outbound()).unwrap();
+        rooms[room] = json!([joined["epoch"], joined["offset"]]);
+        for _ in 0..100 {
+            ann.say(json!({"type": "say", "room": room, "text": "x".repeat(800)}));
+            ann.hear();
+        }
+    }
+    let minute = Duration::from_secs(60);
+    let pipeline = session_with(&world.hub, IdleTimeouts::new().reader(minute), SETTINGS, TimeLimits::new());
+    let mut again = Client(EmbeddedChannel::builder(pipeline).build().unwrap());
+    again.0.set_outbound_room(Some(0));
+    let resume = json!({"token": welcome["resume_token"], "rooms": rooms});
+    again.say(json!({"type": "login", "user": "ann", "resume": resume}));
+    again.say(json!({"type": "ping"}));
+    again.0.advance(3 * minute);
+    assert!(again.0.is_open(), "the ping is not read yet");
+    again.0.set_outbound_room(None);
+    let heard = again.hear();
+    let kinds: Vec<&str> = heard.iter().map(|reply| reply["type"].as_str().unwrap()).collect();
+    let count = |kind| kinds.iter().filter(|other| **other == kind).count();
+    assert_eq!((count("joined"), count("message"), kinds.last()), (2, 200, Some(&"pong")));
+    again.0.advance(2 * minute);
+    assert_eq!(again.hear(), [json!({"type": "bye", "reason": "idle"})]);
 }

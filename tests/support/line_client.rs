@@ -58,6 +58,17 @@ impl<S: Read + Write> LineClient<S> {
         serde_json::from_str(&self.next_text()).unwrap()
     }
 
+    /// Returns the next object, and skips each `presence`: a member gets it at any time.
+    #[track_caller]
+    pub(crate) fn next_but_presence(&mut self) -> Value {
+        loop {
+            let value = self.next();
+            if value["type"] != "presence" {
+                return value;
+            }
+        }
+    }
+
     /// Returns the next line.
     #[track_caller]
     pub(crate) fn next_text(&mut self) -> String {

@@ -114,7 +114,8 @@ impl Session {
         let ts = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let ts = u64::try_from(ts.as_millis()).unwrap_or(u64::MAX);
         let (epoch, offset) = (None, None);
-        let message = Reply::Message { room, from, text, ts, epoch, offset, id: None, sender_id: None };
+        let message =
+            Reply::Message { room, from, text, ts, epoch, offset, id: None, sender_id: None, is_local: true };
         let message = NewMessage::new(message).id(MessageId::new(&self.user, id.as_json().to_owned())?);
         let published = known.topic.publish(message);
         ctx.on_complete(published, move |_, ctx, accepted| {

@@ -5,12 +5,12 @@ pub(crate) mod resume_token;
 pub(crate) mod users;
 
 use crate::{
-    name,
+    hub, name,
     protocol::{Code, Reason, Reply, Resume, VERSION},
-    rooms::Start,
+    rooms::{Room, Start},
     session::{Refusal, Session, Settings, bad_name, bye, error_reply},
 };
-use netwheel::{ChannelId, broker::Position, error::Overloaded, prelude::*};
+use netwheel::{ChannelId, broker::Position, channel::InputGuard, error::Overloaded, prelude::*};
 use resume_token::Claim;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use users::{LoggedIn, Login};
@@ -27,17 +27,26 @@ pub(crate) struct Identity {
     pub(crate) has_unique_ids: bool,
 }
 
-/// The rooms in which a client still has to resume.
+/// The rooms of which a client that resumes does not receive the messages yet.
 ///
-/// One after the other, and only while the client reads: the missed messages of all rooms may be
-/// more than the server queues for a client.
+/// It is a member of all of them from the login on. Their messages come one after the other, and
+/// only while the client reads: the missed messages of all rooms may be more than the server queues
+/// for a client.
 #[derive(Default)]
 pub(crate) struct Resuming {
-    rooms: VecDeque<(String, Position)>,
-    /// Whether the token of the login was right.
-    is_known: bool,
-    /// Whether the client is about to join one of the rooms.
+    rooms: VecDeque<(Result<Arc<Room>, Refusal>, Start)>,
+    /// Whether the client is about to receive the messages of one of the rooms.
     is_joining: bool,
+    /// Held until the last `joined` is written. Later requests wait, because they may be about a
+    /// room of which the client does not receive the messages yet.
+    pause: Option<InputGuard>,
+}
+
+impl Resuming {
+    /// Returns whether the client does not receive the messages of all rooms yet.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.is_joining || !self.rooms.is_empty()
+    }
 }
 
 impl Session {
@@ -83,15 +92,26 @@ impl Session {
             Refusal(Code::NameTaken, format!("the name {by}{like} is taken"))
         };
         let LoggedIn { user, replaced } = self.hub.log_in(&user, login).map_err(taken)?;
+        self.user = Some(user.clone());
+        self.identity = Some(Identity { who: ctx.id(), claim, has_unique_ids: unique_ids });
+        for (room, (epoch, offset)) in rooms {
+            let position = Position::new(epoch, offset);
+            let start = if known.is_some() { Start::After(position) } else { Start::Unknown };
+            let entered = match self.enter(ctx, &room) {
+                Ok((room, true)) => Ok(room),
+                // In different spellings.
+                Ok((room, false)) => {
+                    Err(Refusal(Code::BadRequest, format!("{} is in `resume` twice", room.name())))
+                }
+                Err(refusal) => Err(refusal),
+            };
+            self.resuming.rooms.push_back((entered, start));
+        }
+        // Now that the user is a member by this session, too.
         if let Some(replaced) = replaced {
             // Fails if that session has ended by itself.
             let _ = replaced.execute(Session::replaced);
         }
-        self.user = Some(user.clone());
-        self.identity = Some(Identity { who: ctx.id(), claim, has_unique_ids: unique_ids });
-        let position = |(epoch, offset)| Position::new(epoch, offset);
-        let rooms = rooms.into_iter().map(|(room, at)| (room, position(at))).collect();
-        self.resuming = Resuming { rooms, is_known: known.is_some(), is_joining: false };
         log::debug!("{}: logged in", self.describe(ctx));
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let Settings { heartbeat, idle_timeout, ack_timeout, .. } = self.settings;
@@ -116,24 +136,30 @@ impl Session {
         bye(ctx, Reason::Replaced)
     }
 
-    /// Joins the next rooms in which the client resumes, unless the client does not keep up.
+    /// Begins to receive the messages of the next rooms in which the client resumes, unless the
+    /// client does not keep up.
     pub(crate) fn resume_next(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        let Some(user) = self.user.clone() else { return Ok(()) };
         while !self.congested
             && !self.resuming.is_joining
-            && let Some((room, position)) = self.resuming.rooms.pop_front()
+            && let Some((room, start)) = self.resuming.rooms.pop_front()
         {
-            let start = if self.resuming.is_known { Start::After(position) } else { Start::Unknown };
-            self.resuming.is_joining = true;
-            let me = ctx.handler_ref();
-            // Behind the missed messages in the queue of the loop, so that their bytes are counted.
-            let joined = move || drop(me.execute(Self::has_resumed));
-            let reply = match self.join_from(ctx, &room, start, joined) {
-                Ok(None) => continue,
-                Ok(Some(reply)) => reply,
-                Err(Refusal(code, message)) => error_reply(code, message),
-            };
-            self.resuming.is_joining = false;
-            self.replies.write(ctx, reply)?;
+            match room {
+                Ok(room) => {
+                    self.resuming.is_joining = true;
+                    let me = ctx.handler_ref();
+                    // Behind the missed messages in the queue of the loop, so that their bytes are
+                    // counted.
+                    let then = move || hub::run(&me, Self::has_resumed);
+                    self.begin_joined(ctx, room, user.clone(), start, then);
+                }
+                Err(Refusal(code, message)) => ctx.write(error_reply(code, message))?,
+            }
+        }
+        if !self.resuming.is_under_way() {
+            self.resuming.pause = None;
+        } else if self.resuming.pause.is_none() {
+            self.resuming.pause = Some(ctx.pause_reading());
         }
         Ok(())
     }

@@ -2,14 +2,14 @@
 //!
 //! A message is stored as JSON, without the name of the room and without its position.
 
-use super::Room;
 use crate::{
+    hub::{Hub, lock},
     message_id::MessageId,
     protocol::{GapCause, Reply},
 };
 use netwheel::{
     ChannelGroup, Error, Result, SendError,
-    broker::{Missed, MissedCause, Position, TopicFormat, TopicName},
+    broker::{Missed, MissedCause, Position, TopicEvent, TopicFormat, TopicName},
     bytes::Bytes,
     channel::Broadcast,
 };
@@ -18,7 +18,8 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use std::{
     borrow::Cow,
-    sync::{Arc, OnceLock, Weak},
+    sync::{Arc, Mutex, Weak},
+    time::Instant,
 };
 
 /// What the topic of each room begins with.
@@ -29,9 +30,8 @@ struct StoredMessage<'a> {
     /// The sender's id, which only the sender's copy has.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     id: Option<&'a RawValue>,
-    /// The server of the sender, if there is an id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    server: Option<u64>,
+    /// The number of the sender's server. Another server may have a user of the same name.
+    server: u64,
     #[serde(borrow)]
     from: Cow<'a, str>,
     #[serde(borrow)]
@@ -41,17 +41,37 @@ struct StoredMessage<'a> {
 }
 
 /// The messages of one room.
+///
+/// A topic outlives its last member for some time, and keeps its format. So the format looks for
+/// the room that has the name at the moment.
 pub(super) struct RoomFormat {
     room: Arc<str>,
     /// The number of this server.
     server: u64,
-    /// Set before the room has members.
-    delivery: Arc<OnceLock<Weak<Room>>>,
+    hub: Weak<Hub>,
+    /// When the delivery of a message began, if it is measured.
+    begun: Mutex<Option<Instant>>,
 }
 
 impl RoomFormat {
-    pub(super) fn new(room: Arc<str>, server: u64, delivery: Arc<OnceLock<Weak<Room>>>) -> Self {
-        RoomFormat { room, server, delivery }
+    pub(super) fn new(room: Arc<str>, hub: &Arc<Hub>) -> Self {
+        RoomFormat { room, server: hub.tokens.server(), hub: Arc::downgrade(hub), begun: Mutex::default() }
+    }
+}
+
+/// Returns the callback for the events of a room's topic.
+pub(super) fn on_event(room: Arc<str>, hub: Weak<Hub>) -> impl Fn(TopicEvent) + Send + Sync {
+    move |event| {
+        let Some(room) = hub.upgrade().and_then(|hub| hub.rooms.find(&room)) else { return };
+        match event {
+            // The copies of messages that are stored come when the store is reached again.
+            TopicEvent::Interrupted(_) => room.copies.release(),
+            // Earlier messages are not delivered any more.
+            TopicEvent::Missed(Missed { next, .. }) | TopicEvent::EpochChanged(next) => {
+                room.copies.delivered(next);
+            }
+            _ => {}
+        }
     }
 }
 
@@ -60,8 +80,7 @@ impl TopicFormat<Reply> for RoomFormat {
         let Reply::Message { from, text, ts, sender_id, .. } = message else {
             return Err(Error::other("only messages are stored"));
         };
-        let id = sender_id.as_ref().map(MessageId::as_raw);
-        let server = id.map(|_| self.server);
+        let (id, server) = (sender_id.as_ref().map(MessageId::as_raw), self.server);
         let stored = StoredMessage { id, server, from: from.into(), text: text.into(), ts: *ts };
         serde_json::to_vec(&stored).map(Bytes::from).map_err(Error::other)
     }
@@ -69,8 +88,8 @@ impl TopicFormat<Reply> for RoomFormat {
     fn decode(&self, payload: Bytes, at: Option<Position>) -> Result<Reply> {
         let StoredMessage { id, server, from, text, ts } =
             serde_json::from_slice(&payload).map_err(Error::other)?;
-        // Another server may have a user of the same name.
-        let id = id.filter(|_| server == Some(self.server));
+        let is_local = server == self.server;
+        let id = id.filter(|_| is_local);
         Ok(Reply::Message {
             room: self.room.to_string(),
             from: from.into_owned(),
@@ -80,6 +99,7 @@ impl TopicFormat<Reply> for RoomFormat {
             offset: at.map(|at| at.offset),
             id: None,
             sender_id: id.and_then(|id| MessageId::from_json(id.to_owned())),
+            is_local,
         })
     }
 
@@ -89,16 +109,17 @@ impl TopicFormat<Reply> for RoomFormat {
         at: Position,
         members: &ChannelGroup<Reply>,
     ) -> Result<Broadcast, SendError<Reply>> {
-        match self.delivery.get().and_then(Weak::upgrade) {
-            Some(room) => room.deliver(message, at, members),
-            // The last member has left.
-            None => members.broadcast(message),
-        }
+        let Some(hub) = self.hub.upgrade() else { return members.broadcast(message) };
+        // Without a room, the last member has left.
+        let Some(room) = hub.rooms.find(&self.room) else { return members.broadcast(message) };
+        *lock(&self.begun) = hub.latency.begin();
+        room.deliver(&hub, message, at, members)
     }
 
     fn delivered(&self, broadcast: Broadcast) {
-        if let Some(room) = self.delivery.get().and_then(Weak::upgrade) {
-            room.delivered(broadcast);
+        let begin = lock(&self.begun).take();
+        if let (Some(hub), true) = (self.hub.upgrade(), begin.is_some()) {
+            hub.latency.end(begin, broadcast);
         }
     }
 

@@ -18,7 +18,7 @@ pub(crate) use room::{Room, Start, deliveries};
 use crate::{
     hub::{Hub, lock},
     protocol::Code,
-    session::{Refusal, Session},
+    session::{Refusal, Session, busy},
 };
 use netwheel::{ChannelId, HandlerRef, broker::Topics};
 use presence::Announcer;
@@ -63,8 +63,7 @@ impl Rooms {
             Some(room) => room.clone(),
             None => {
                 let number = self.next.fetch_add(1, Ordering::Relaxed);
-                let room = Room::open(room, number, &self.topics, hub)
-                    .map_err(|error| Refusal(Code::Busy, format!("not done, try again later: {error:#}")))?;
+                let room = Room::open(room, number, &self.topics, hub).map_err(|error| busy(&error))?;
                 rooms.insert(room.name().clone(), room.clone());
                 room
             }
@@ -98,9 +97,14 @@ impl Rooms {
         lock(&self.by_name).values().map(|room| room.passive_members()).sum()
     }
 
+    /// Returns the room of this name, if it has members.
+    fn find(&self, room: &str) -> Option<Arc<Room>> {
+        lock(&self.by_name).get(room).cloned()
+    }
+
     /// Returns the names of a room's members; empty if the room does not exist.
     pub(crate) fn who(&self, room: &str) -> Vec<String> {
-        let room = lock(&self.by_name).get(room).cloned();
+        let room = self.find(room);
         room.map_or_else(Vec::new, |room| room.users())
     }
 }

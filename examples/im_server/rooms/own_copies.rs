@@ -3,7 +3,10 @@
 //! A message may be stored before it is delivered, by another thread. Replies to later requests of
 //! its sender wait until the copy is in the queue of the sender's loop.
 
-use crate::{hub::lock, session::Session};
+use crate::{
+    hub::{self, lock},
+    session::Session,
+};
 use netwheel::{HandlerRef, broker::Position};
 use std::sync::Mutex;
 
@@ -12,13 +15,14 @@ pub(super) struct OwnCopies(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// The last message that was delivered.
+    /// The position up to which messages were delivered.
     delivered: Option<Position>,
     waiting: Vec<(Position, HandlerRef<Session>)>,
 }
 
 impl OwnCopies {
-    /// Records that a message was delivered: its sender's copy is in the queue of the loop.
+    /// Records that the messages up to a position were delivered, or will not be: the copies of
+    /// their senders are in the queues of the loops.
     pub(super) fn delivered(&self, at: Position) {
         let mut state = lock(&self.0);
         state.delivered = Some(at);
@@ -50,7 +54,14 @@ impl OwnCopies {
     }
 }
 
-/// Notifies a client. Fails if it has gone.
+impl Drop for OwnCopies {
+    /// The last member has left, so the copies do not come any more.
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// Notifies a client.
 fn end((_, client): (Position, HandlerRef<Session>)) {
-    let _ = client.execute(|me, ctx| me.copy_delivered(ctx));
+    hub::run(&client, |me, ctx| me.copy_delivered(ctx));
 }

@@ -2,6 +2,7 @@
 
 use super::{Room, Start, room::deliveries};
 use crate::{
+    hub,
     login::{Identity, MAX_ROOMS},
     message_id::MessageId,
     name,
@@ -35,23 +36,27 @@ impl Session {
             let why = format!("history is {history}; it must be at most {MAX_HISTORY}");
             return Err(Refusal(Code::BadRequest, why));
         }
-        self.join_from(ctx, room, Start::Last(history), || ())
+        let user = self.logged_in()?.clone();
+        let (room, is_new) = self.enter(ctx, room)?;
+        if !is_new {
+            return Ok(Some(room.joined(&user, None, None)));
+        }
+        self.begin_joined(ctx, room, user, Start::Last(history), || ());
+        Ok(None)
     }
 
-    /// Joins a room, and receives its messages from `start` on. `then` is called when the client is
-    /// a member, or when that has failed later.
-    pub(crate) fn join_from(
+    /// Becomes a member of a room, of which the client does not receive messages yet. Returns
+    /// whether it was none before.
+    pub(crate) fn enter(
         &mut self,
         ctx: &mut Context<'_, Self>,
         room: &str,
-        start: Start,
-        then: impl FnOnce() + Send + 'static,
-    ) -> Answer {
+    ) -> Result<(Arc<Room>, bool), Refusal> {
         let user = self.logged_in()?.clone();
         let room = name::room(room).map_err(bad_name)?;
         if let Some(known) = self.rooms.iter().find(|known| **known.room.name() == *room) {
             // Already a member, so the other members are not notified.
-            return Ok(Some(known.room.joined(&user, None, None)));
+            return Ok((known.room.clone(), false));
         }
         if self.rooms.len() >= MAX_ROOMS {
             return Err(Refusal(Code::BadRequest, format!("already in {MAX_ROOMS} rooms; leave one first")));
@@ -62,6 +67,19 @@ impl Session {
             room.set_congested(true);
         }
         self.rooms.push(Membership { room: room.clone(), passive: false });
+        Ok((room, true))
+    }
+
+    /// Begins to receive the messages of a room that the client has entered, from `start` on.
+    /// `then` is called behind the `joined`, or when that has failed.
+    pub(crate) fn begin_joined(
+        &mut self,
+        ctx: &mut Context<'_, Self>,
+        room: Arc<Room>,
+        user: Arc<str>,
+        start: Start,
+        then: impl FnOnce() + Send + 'static,
+    ) {
         let greeting = move |room: &Room, joined: &Joined| {
             let recovered = match start {
                 Start::Last(_) => None,
@@ -71,10 +89,12 @@ impl Session {
             room.joined(&user, Some(joined.position), recovered)
         };
         self.begin_messages(ctx, room, start, greeting, then);
-        Ok(None)
     }
 
     /// Begins to receive the messages of a room.
+    ///
+    /// Later requests are not read in the meantime. One could end the membership, or send a message
+    /// that the client would receive before the greeting.
     fn begin_messages(
         &mut self,
         ctx: &mut Context<'_, Self>,
@@ -84,6 +104,7 @@ impl Session {
         then: impl FnOnce() + Send + 'static,
     ) {
         self.replies.begin();
+        self.joining = Some(ctx.pause_reading());
         let (me, is_greeted) = (ctx.handler_ref(), Arc::new(AtomicBool::new(false)));
         let greeted = is_greeted.clone();
         let greeting = move |room: &Room, joined: &Joined| {
@@ -92,8 +113,7 @@ impl Session {
         };
         room.clone().subscribe(ctx.channel(), start, greeting).on_complete(move |joined| {
             let is_greeted = is_greeted.load(Ordering::Relaxed);
-            // Fails if the client has gone.
-            let _ = me.execute(move |me, ctx| me.has_joined(ctx, &room, is_greeted, joined.map(drop)));
+            hub::run(&me, move |me, ctx| me.has_joined(ctx, &room, is_greeted, joined.map(drop)));
             then();
         });
     }
@@ -105,19 +125,18 @@ impl Session {
         is_greeted: bool,
         joined: Result,
     ) -> Result {
-        let at = self.rooms.iter().position(|known| Arc::ptr_eq(&known.room, room));
-        let is_needed = at.is_some_and(|at| !self.rooms[at].passive);
+        self.joining = None;
         match joined {
             // Some of the messages may not have arrived.
-            Err(error) if is_greeted && is_needed => return Err(error),
-            Err(error) if !is_greeted => {
-                if let Some(at) = at {
+            Err(error) if is_greeted => return Err(error),
+            Err(error) => {
+                if let Some(at) = self.rooms.iter().position(|known| Arc::ptr_eq(&known.room, room)) {
                     self.leave_at(ctx, at);
                 }
                 let Refusal(code, message) = busy(&error);
                 ctx.write(error_reply(code, message))?;
             }
-            _ => {}
+            Ok(()) => {}
         }
         self.replies.end(ctx)
     }
@@ -173,41 +192,41 @@ impl Session {
         text: String,
         id: Option<MessageId>,
     ) -> Result {
-        match self.publish(ctx, room, text, id.clone()) {
-            Ok(()) => Ok(()),
+        let (room, stored) = match self.publish(room, text, id.clone()) {
+            Ok(published) => published,
             Err(Refusal(code, message)) => {
-                self.replies.write(ctx, Reply::Error { code, message, to: None, id })
+                return self.replies.write(ctx, Reply::Error { code, message, to: None, id });
             }
+        };
+        self.replies.begin();
+        if stored.is_done() {
+            return self.is_stored(ctx, &room, stored.wait(), id);
         }
+        let me = ctx.handler_ref();
+        stored.on_complete(move |stored| {
+            hub::run(&me, move |me, ctx| me.is_stored(ctx, &room, stored, id));
+        });
+        Ok(())
     }
 
     fn publish(
         &mut self,
-        ctx: &mut Context<'_, Self>,
         room: &str,
         text: String,
         id: Option<MessageId>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(Arc<Room>, Completion<Receipt>), Refusal> {
         let from = self.logged_in()?.clone();
         let room = self.rooms[self.position_of(room)?].room.clone();
         let message_id = self.unique_id(id.as_ref())?;
         let length = text.len();
         let members = room.active_members() + usize::from(self.is_passive_in(&room));
-        let stored = room.publish(&from, text, self.hub.unix_ms(), id.clone(), message_id);
+        let stored = room.publish(&from, text, self.hub.unix_ms(), id, message_id);
         let is_congested = room.is_congested();
         self.pace.charge(Cost::deliveries(deliveries(members, length)));
         if is_congested {
             self.pace.charge(Cost::congestion());
         }
-        self.replies.begin();
-        if stored.is_done() {
-            return self.is_stored(ctx, &room, stored.wait(), id).map_err(Refusal::from);
-        }
-        let me = ctx.handler_ref();
-        stored.on_complete(move |stored| {
-            let _ = me.execute(move |me, ctx| me.is_stored(ctx, &room, stored, id));
-        });
-        Ok(())
+        Ok((room, stored))
     }
 
     fn is_stored(

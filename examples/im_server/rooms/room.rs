@@ -12,7 +12,7 @@
 //! is in a number that it receives. Messages are delivered one after the other, on any thread.
 
 use super::{
-    format::{RoomFormat, topic_name},
+    format::{RoomFormat, on_event, topic_name},
     own_copies::OwnCopies,
 };
 use crate::{
@@ -24,18 +24,17 @@ use crate::{
 use netwheel::{
     Channel, ChannelGroup, ChannelId, Completion, HandlerRef, Result, SendError,
     broker::{
-        self, HistoryLimits, Joined, NewMessage, Position, Receipt, Subscription, Topic, TopicEvent,
-        TopicWatch, Topics,
+        self, HistoryLimits, Joined, NewMessage, Position, Receipt, Subscription, Topic, TopicWatch, Topics,
     },
     channel::Broadcast,
 };
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, OnceLock, Weak,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// What is kept of the messages of a room. Less than a client may have in its queue.
@@ -71,8 +70,6 @@ pub(crate) struct Room {
     watch: OnceLock<TopicWatch>,
     /// Clients that wait for the copies of their own messages.
     pub(super) copies: OwnCopies,
-    /// When the delivery of a message began, if it is measured.
-    begun: Mutex<Option<Instant>>,
     /// Receivers of the number of messages.
     passive: ChannelGroup<Reply>,
     users: Mutex<Users>,
@@ -82,7 +79,6 @@ pub(crate) struct Room {
     total_changed: AtomicBool,
     /// Number of members whose queued bytes exceed their high water mark.
     congested: AtomicUsize,
-    hub: Weak<Hub>,
 }
 
 #[derive(Default)]
@@ -105,33 +101,22 @@ impl Room {
     /// # Errors
     /// Fails if there are too many topics.
     pub(crate) fn open(name: &str, number: u64, topics: &Topics, hub: &Arc<Hub>) -> Result<Arc<Self>> {
-        let (name, delivery) = (Arc::<str>::from(name), Arc::<OnceLock<Weak<Room>>>::default());
-        let (format, room) =
-            (RoomFormat::new(name.clone(), hub.tokens.server(), delivery.clone()), delivery.clone());
-        let on_event = move |event| {
-            if let (TopicEvent::Interrupted(_), Some(room)) = (event, room.get().and_then(Weak::upgrade)) {
-                // The copies of messages that are stored come when the store is reached again.
-                room.copies.release();
-            }
-        };
+        let name = Arc::<str>::from(name);
+        let format = RoomFormat::new(name.clone(), hub);
+        let on_event = on_event(name.clone(), Arc::downgrade(hub));
         let topic = topics.topic(topic_name(&name), format).history(HISTORY).on_event(on_event).open()?;
-        let room = Arc::new(Room {
+        Ok(Arc::new(Room {
             name,
             number,
             topic,
             watch: OnceLock::new(),
             copies: OwnCopies::default(),
-            begun: Mutex::default(),
             passive: ChannelGroup::new(),
             users: Mutex::default(),
             total: AtomicU64::new(0),
             total_changed: AtomicBool::new(false),
             congested: AtomicUsize::new(0),
-            hub: Arc::downgrade(hub),
-        });
-        // This is the only call.
-        let _ = delivery.set(Arc::downgrade(&room));
-        Ok(room)
+        }))
     }
 
     pub(crate) fn name(&self) -> &Arc<str> {
@@ -250,8 +235,17 @@ impl Room {
         unique: Option<broker::MessageId>,
     ) -> Completion<Receipt> {
         let (room, from) = (String::new(), from.to_owned());
-        let message = Reply::Message { room, from, text, ts, epoch: None, offset: None, id: None, sender_id };
-        let message = NewMessage::new(message);
+        let message = NewMessage::new(Reply::Message {
+            room,
+            from,
+            text,
+            ts,
+            epoch: None,
+            offset: None,
+            id: None,
+            sender_id,
+            is_local: true,
+        });
         self.topic.publish(match unique {
             Some(unique) => message.id(unique),
             None => message,
@@ -265,12 +259,11 @@ impl Room {
     #[allow(clippy::result_large_err, reason = "the error returns the message")]
     pub(super) fn deliver(
         self: &Arc<Self>,
+        hub: &Hub,
         message: Reply,
         at: Position,
         members: &ChannelGroup<Reply>,
     ) -> Result<Broadcast, SendError<Reply>> {
-        let Some(hub) = self.hub.upgrade() else { return members.broadcast(message) };
-        *lock(&self.begun) = hub.latency.begin();
         let own = self.own_copy(&message, members);
         let sent = match &own {
             Some((_, sender, _)) => members.broadcast_except(sender.id(), message)?,
@@ -288,14 +281,6 @@ impl Room {
         Ok(sent)
     }
 
-    /// Measures the time of the broadcast of a message.
-    pub(super) fn delivered(&self, broadcast: Broadcast) {
-        let begin = lock(&self.begun).take();
-        if let (Some(hub), true) = (self.hub.upgrade(), begin.is_some()) {
-            hub.latency.end(begin, broadcast);
-        }
-    }
-
     /// Returns the sender of a message with its channel and its own copy, if the copy differs from
     /// that of the others, or if the sender is passive.
     fn own_copy(
@@ -303,8 +288,8 @@ impl Room {
         message: &Reply,
         members: &ChannelGroup<Reply>,
     ) -> Option<(Arc<str>, Channel<Reply>, Reply)> {
-        let Reply::Message { from, sender_id, .. } = message else { return None };
-        if sender_id.is_none() && self.passive.is_empty() {
+        let Reply::Message { from, sender_id, is_local, .. } = message else { return None };
+        if !is_local || sender_id.is_none() && self.passive.is_empty() {
             return None;
         }
         let users = lock(&self.users);
