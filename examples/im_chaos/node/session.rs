@@ -116,7 +116,7 @@ impl Session {
         let (epoch, offset) = (None, None);
         let message =
             Reply::Message { room, from, text, ts, epoch, offset, id: None, sender_id: None, is_local: true };
-        let message = NewMessage::new(message).id(MessageId::new(&self.user, id.as_json().to_owned())?);
+        let message = NewMessage::new(message).id(MessageId::new(&self.user, id.as_json())?);
         let published = known.topic.publish(message);
         ctx.on_complete(published, move |_, ctx, accepted| {
             let accepted = accepted.and_then(|accepted| accepted.position.ok_or(Error::Closed));
