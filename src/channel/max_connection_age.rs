@@ -35,9 +35,9 @@ use std::time::Duration;
 /// Jitter alone does not spread connections that were accepted at the same time: with a tenth of 60
 /// s, 8 % of them would end in each second. Therefore each loop also notifies at most 2.5 % of its
 /// connections per second, or one connection if that is more, in steps of 100 ms. In any second it
-/// notifies at most 2.75 % of them and one more. Connections that have to wait are notified in the
-/// order of their ages, at most 40 s and one step late. An age below 40 s is therefore only reached
-/// by a part of the connections in time.
+/// notifies at most 2.75 % of them (of 40, if it has fewer) and one more. Connections that have to
+/// wait are notified in the order of their ages, at most 40 s and one step late. An age below 40 s
+/// is therefore only reached by a part of the connections in time.
 ///
 /// [proposal A9]: https://github.com/grpc/proposal/blob/master/A9-server-side-conn-mgt.md
 ///
