@@ -13,11 +13,12 @@
 #[cfg(any(feature = "broker-redis", feature = "broker-sqlite"))]
 mod epochs_text;
 mod follower;
+mod map;
 mod node;
-#[cfg(any(feature = "broker-redis", feature = "broker-sqlite"))]
 mod pending_limit;
 #[cfg(feature = "broker-redis")]
 mod redis;
+mod retry_delay;
 #[cfg(feature = "broker-sqlite")]
 mod sqlite;
 pub mod store;
@@ -25,6 +26,7 @@ mod topic;
 mod topics;
 
 pub use follower::{Joined, Missed, MissedCause};
+pub use map::{MapBuilder, MapEvent, MapTopic};
 pub use node::{BrokerMetrics, LeaseEvent};
 #[cfg(feature = "broker-redis")]
 pub use redis::RedisBroker;
@@ -33,8 +35,8 @@ pub(crate) use redis::scripts;
 #[cfg(feature = "broker-sqlite")]
 pub use sqlite::SqliteBroker;
 pub use store::{
-    Broker, BrokerError, HistoryLimits, MemoryBroker, MemoryBrokerBuilder, MessageId, NodeId, Position,
-    TopicName,
+    Broker, BrokerError, Changed, HistoryLimits, MapChange, MapCondition, MapEntry, MemoryBroker,
+    MemoryBrokerBuilder, MessageId, NodeId, Position, TopicName,
 };
 #[cfg(feature = "json")]
 pub use topic::JsonFormat;

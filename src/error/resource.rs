@@ -63,5 +63,7 @@ resources! {
     TopicMembers => "members of a topic", "`TopicBuilder::max_members`";
     TopicJoiners => "new members that wait for messages of a topic", "`TopicBuilder::max_joiners`";
     Publications => "unanswered publications of a node", "`TopicsBuilder::max_pending`";
+    MapOperations => "unanswered operations on a map", "`MapBuilder::max_pending`";
+    HeldEntries => "entries of a map that a node holds", "`MapBuilder::max_held`";
     PoolWaiters => "waiters of a channel pool", "`ChannelPoolBuilder::max_waiters`";
 }

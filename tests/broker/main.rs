@@ -8,6 +8,7 @@ mod conformance;
 mod delivery;
 mod faults;
 mod faulty;
+mod maps;
 mod members;
 mod memory;
 mod nodes;

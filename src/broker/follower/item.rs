@@ -104,27 +104,27 @@ impl<P: Clone> Ring<P> {
 
 /// Messages that arrived before an earlier one. Within limits of number and bytes.
 #[derive(Debug)]
-pub(super) struct Ahead<P> {
+pub(in crate::broker) struct Ahead<P> {
     /// By offset and epoch. With the number of the next read at the time of the arrival.
     items: BTreeMap<(u64, u64), (Item<P>, u64)>,
-    pub(super) removed: Vec<Item<P>>,
+    pub(in crate::broker) removed: Vec<Item<P>>,
     bytes: usize,
     max_items: usize,
     max_bytes: usize,
 }
 
 impl<P> Ahead<P> {
-    pub(super) fn new(max_items: usize, max_bytes: usize) -> Self {
+    pub(in crate::broker) fn new(max_items: usize, max_bytes: usize) -> Self {
         Ahead { items: BTreeMap::new(), removed: Vec::new(), bytes: 0, max_items, max_bytes }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::broker) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
     /// Adds a message that arrived before the read `next_read` began. Returns `false` if a message
     /// had to be dropped.
-    pub(super) fn insert(&mut self, item: Item<P>, next_read: u64) -> bool {
+    pub(in crate::broker) fn insert(&mut self, item: Item<P>, next_read: u64) -> bool {
         self.bytes += item.size;
         let key = (item.position.offset, item.position.epoch);
         if let Some((twice, _)) = self.items.insert(key, (item, next_read)) {
@@ -140,7 +140,7 @@ impl<P> Ahead<P> {
     }
 
     /// Takes the message behind a position. Removes messages that are not needed any more.
-    pub(super) fn take_next(&mut self, epochs: &Epochs, offset: u64) -> Option<Item<P>> {
+    pub(in crate::broker) fn take_next(&mut self, epochs: &Epochs, offset: u64) -> Option<Item<P>> {
         while let Some(entry) = self.items.first_entry() {
             let (at, epoch) = *entry.key();
             if at > offset.saturating_add(1) {
@@ -178,7 +178,7 @@ impl<P> Ahead<P> {
 
     /// Removes the messages that arrived before a read began. They are in its answer, or they are
     /// lost.
-    pub(super) fn forget_before(&mut self, read: u64) {
+    pub(in crate::broker) fn forget_before(&mut self, read: u64) {
         let (old, new) =
             std::mem::take(&mut self.items).into_iter().partition(|(_, (_, next_read))| *next_read <= read);
         let old: BTreeMap<_, _> = old;

@@ -17,13 +17,13 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-pub(in crate::broker) use item::Item;
+pub(in crate::broker) use item::{Ahead, Item};
 pub(in crate::broker) use step::{FollowerStep, JoinFrom, JoinerId, ReadAnswer};
 pub use step::{Joined, Missed, MissedCause};
 
 use crate::broker::store::{Epochs, Position, ReadFrom, ReadRange, TopicTop};
 use crate::error::Error;
-use item::{Ahead, Ring};
+use item::Ring;
 use joiners::Joiners;
 use std::collections::VecDeque;
 

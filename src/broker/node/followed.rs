@@ -19,12 +19,15 @@ pub(in crate::broker) trait FollowedTopic: Send + Sync {
     fn verified(self: Arc<Self>, seen: Option<Position>, top: TopicTop);
 
     /// Events may be missing until [`resumed`](FollowedTopic::resumed).
-    fn interrupted(&self, error: &BrokerError);
+    fn interrupted(self: Arc<Self>, error: &BrokerError);
 
     fn resumed(self: Arc<Self>);
 
     /// Reads again after an error.
     fn retry(self: Arc<Self>);
+
+    /// The node has begun a lease, or has lost it.
+    fn lease_changed(self: Arc<Self>) {}
 
     /// Called once per interval. Forgets the messages in memory if there was none for some time.
     fn forget_old_messages(&self);

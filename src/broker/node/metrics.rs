@@ -70,6 +70,18 @@ metrics! {
     rewound;
     /// Topics whose history was trimmed before this node has read it.
     trimmed;
+    /// Changes of entries in the replicas of maps.
+    map_changes;
+    /// Updates of maps by this node that were made.
+    map_updates;
+    /// Updates of maps by this node that were not made, or perhaps not.
+    map_update_failures;
+    /// Reads of whole maps.
+    snapshots;
+    /// Reads of whole maps that failed.
+    snapshot_failures;
+    /// Entries of maps that this node held, and that were replaced.
+    entries_lost;
     /// Renewals of the lease that failed.
     lease_failures;
     /// Leases that ended before they were renewed.

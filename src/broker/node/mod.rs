@@ -164,6 +164,21 @@ impl TopicNode {
         part.pass_follow(|on| self.broker.follow(partition, on));
     }
 
+    /// Ends following a topic if it rests.
+    pub(in crate::broker) fn deactivate(&self, topic: Arc<dyn FollowedTopic>) {
+        let partition = self.partition(topic.name());
+        let Some(part) = self.part(partition) else { return };
+        if part.remove_resting(&topic) {
+            self.metrics.followed_partitions.add_shared(u64::MAX);
+        }
+        part.pass_follow(|on| self.broker.follow(partition, on));
+    }
+
+    /// Returns the name of the node, which all its incarnations have.
+    pub(in crate::broker) fn name(&self) -> String {
+        self.lease.read(|lease| lease.node().name().to_owned())
+    }
+
     pub(in crate::broker) fn partition(&self, topic: &TopicName) -> Partition {
         self.settings.partitions.of(topic)
     }

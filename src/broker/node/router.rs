@@ -55,7 +55,7 @@ impl Router {
                 if part.interrupted() {
                     log::warn!("the events of partition {partition} are interrupted: {error}");
                     node.metrics.interruptions.add_shared(1);
-                    part.topics().iter().for_each(|topic| topic.interrupted(&error));
+                    part.topics().into_iter().for_each(|topic| topic.interrupted(&error));
                 }
             }
         }

@@ -42,7 +42,7 @@ impl FollowedTopic for Closable {
 
     fn verified(self: Arc<Self>, _: Option<Position>, _: TopicTop) {}
 
-    fn interrupted(&self, _: &BrokerError) {}
+    fn interrupted(self: Arc<Self>, _: &BrokerError) {}
 
     fn resumed(self: Arc<Self>) {}
 

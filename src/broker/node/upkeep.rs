@@ -132,6 +132,7 @@ impl TopicNode {
         {
             log::error!("the callback for events of the lease panicked");
         }
+        self.all_parts().flat_map(|(_, part)| part.topics()).for_each(|topic| topic.lease_changed());
     }
 
     fn end_lost_leases(&self) {

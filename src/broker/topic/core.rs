@@ -307,7 +307,7 @@ impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
         self.pump();
     }
 
-    fn interrupted(&self, error: &BrokerError) {
+    fn interrupted(self: Arc<Self>, error: &BrokerError) {
         self.emit(TopicEvent::Interrupted(error.clone()));
     }
 

@@ -1,6 +1,7 @@
 //! `Topics`: the handle of a node.
 
 use crate::broker::{
+    map::MapBuilder,
     node::{BrokerMetrics, TopicNode},
     store::{Broker, NodeId},
     topic::{TopicBuilder, TopicFormat},
@@ -31,6 +32,11 @@ impl Topics {
         format: impl TopicFormat<M>,
     ) -> TopicBuilder<M> {
         TopicBuilder::new(self.node.clone(), name.into(), Box::new(format))
+    }
+
+    /// Returns a builder for a map, with default settings.
+    pub fn map(&self, name: impl Into<String>) -> MapBuilder {
+        MapBuilder::new(self.node.clone(), name.into())
     }
 
     /// Returns the id of this node while it has its lease by its own clock.

@@ -1,0 +1,145 @@
+//! `Holding`: one entry that this node holds, or has to do with. Pure.
+
+use super::follower::MapFollower;
+use crate::broker::store::{MapCondition, NodeId, Position};
+use bytes::Bytes;
+use std::collections::VecDeque;
+
+/// A request of the program. `C` is its caller.
+#[derive(Debug)]
+pub(super) enum Request<C> {
+    Hold { value: Bytes, condition: Option<MapCondition>, caller: C },
+    Release { caller: C },
+}
+
+impl<C> Request<C> {
+    pub(super) fn into_caller(self) -> C {
+        match self {
+            Request::Hold { caller, .. } | Request::Release { caller } => caller,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Holding<C> {
+    /// The value, while the node holds the entry.
+    pub(super) value: Option<Bytes>,
+    /// The position at which the node has set the entry.
+    pub(super) at: Option<Position>,
+    /// What the replica has to cover before it decides about the entry.
+    pub(super) since: Option<Since>,
+    /// What the program has asked for, in order.
+    pub(super) requests: VecDeque<Request<C>>,
+    /// Whether the entry is in the batch that is under way.
+    pub(super) is_sent: bool,
+    /// Whether the key is in the queue of requests.
+    pub(super) is_requested: bool,
+    /// Whether the key is in the queue of entries to be restored.
+    pub(super) is_restoring: bool,
+}
+
+impl<C> Default for Holding<C> {
+    fn default() -> Self {
+        Holding {
+            value: None,
+            at: None,
+            since: None,
+            requests: VecDeque::new(),
+            is_sent: false,
+            is_requested: false,
+            is_restoring: false,
+        }
+    }
+}
+
+/// The time of an operation of this node: its position if that is known, and the number of the next
+/// read, whose answer is certainly newer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Since {
+    pub(super) position: Option<Position>,
+    pub(super) read: u64,
+}
+
+impl Since {
+    /// Returns whether the replica is not older.
+    pub(super) fn is_covered(self, follower: &MapFollower) -> bool {
+        follower.covers(self.position, self.read)
+    }
+}
+
+/// What has to be done with an entry, by the replica.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Action {
+    /// The entry is as it should be, or is restored once the node has a lease.
+    None,
+    /// The node has nothing to do with the key.
+    Forget,
+    /// The replica is too old to decide.
+    Wait(Since),
+    /// The node does not hold the entry any more.
+    Lose(Option<NodeId>),
+    Set(MapCondition),
+    Remove(Position),
+}
+
+impl PartialEq for Since {
+    fn eq(&self, other: &Self) -> bool {
+        (self.position, self.read) == (other.position, other.read)
+    }
+}
+
+impl Eq for Since {}
+
+/// Which entries belong to this node.
+#[derive(Debug)]
+pub(super) struct Identity {
+    /// The name of the node.
+    pub(super) name: String,
+    /// The id of the node while it has a lease.
+    pub(super) node: Option<NodeId>,
+}
+
+impl Identity {
+    /// Returns whether this is the owner of an entry that the node sets now.
+    pub(super) fn owns(&self, owner: Option<&NodeId>) -> bool {
+        owner.is_some() && owner == self.node.as_ref()
+    }
+
+    /// Returns whether the owner is another incarnation of the node. Its lease has ended if this
+    /// one has a lease.
+    fn is_former(&self, owner: Option<&NodeId>) -> bool {
+        owner.is_some_and(|owner| owner.name() == self.name)
+    }
+}
+
+impl<C> Holding<C> {
+    /// Returns whether the outcome of an operation is unknown, and the replica does not show it
+    /// yet.
+    pub(super) fn is_doubtful(&self, follower: &MapFollower) -> bool {
+        self.since.is_some_and(|since| since.position.is_none() && !since.is_covered(follower))
+    }
+
+    /// Decides what has to be done, apart from the requests of the program.
+    pub(super) fn action(&self, key: &[u8], identity: &Identity, follower: &MapFollower) -> Action {
+        if let Some(since) = self.since
+            && !since.is_covered(follower)
+        {
+            return Action::Wait(since);
+        }
+        let found = follower.replica().get(key);
+        let owner = found.and_then(|found| found.owner.as_ref());
+        let is_mine = identity.owns(owner);
+        match (&self.value, found) {
+            (Some(_), Some(_)) if is_mine => Action::None,
+            (Some(_), Some(_)) if identity.is_former(owner) && identity.node.is_none() => Action::None,
+            (Some(_), Some(found)) if identity.is_former(owner) => {
+                Action::Set(MapCondition::Unchanged(found.position))
+            }
+            (Some(_), Some(_)) => Action::Lose(owner.cloned()),
+            (Some(_), None) if identity.node.is_none() => Action::None,
+            (Some(_), None) => Action::Set(MapCondition::Absent),
+            (None, Some(found)) if is_mine => Action::Remove(found.position),
+            (None, _) => Action::Forget,
+        }
+    }
+}
