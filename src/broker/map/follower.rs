@@ -74,8 +74,8 @@ pub(super) struct MapFollower {
     is_behind: bool,
     /// A position that the store had.
     wanted: Option<Position>,
-    /// The highest position of an update of this node.
-    acknowledged: Option<Position>,
+    /// The highest position of an update of this node, with the number of the read after its answer.
+    acknowledged: Option<(Position, u64)>,
     /// Whether the last read failed, so that nothing is read before another input.
     has_failed: bool,
     /// Why events may be missing.
@@ -139,7 +139,8 @@ impl MapFollower {
     /// Returns the highest position that the node has seen.
     pub(super) fn highest(&self) -> Option<Position> {
         let followed = self.synced.as_ref().map(|synced| synced.position);
-        higher(followed.or(self.acknowledged), self.acknowledged)
+        let acknowledged = self.acknowledged.map(|(position, _)| position);
+        higher(followed.or(acknowledged), acknowledged)
     }
 
     /// Returns the number of the next read.
@@ -242,7 +243,11 @@ impl MapFollower {
 
     /// An update of this node was answered with this position.
     pub(super) fn acknowledged(&mut self, position: Position) {
-        self.acknowledged = higher(Some(position), self.acknowledged);
+        let before = self.acknowledged.map(|(position, _)| position);
+        let highest = higher(Some(position), before).unwrap_or(position);
+        self.acknowledged = Some((highest, self.next_read));
+        // The replica is older, or the store has lost the epoch meanwhile.
+        self.is_behind |= self.synced.as_ref().is_some_and(|synced| !synced.epochs.has(position.epoch));
     }
 
     /// The outcome of an update of this node is unknown, so that a new snapshot is needed.
@@ -361,6 +366,16 @@ impl MapFollower {
             self.unused.extend(entries);
             self.applied_read = Some(read);
             return Some(FollowStep::Loaded(None));
+        }
+        if let Some((acknowledged, next_read)) = self.acknowledged
+            && !epochs.has(acknowledged.epoch)
+        {
+            if read < next_read {
+                // The snapshot may be older than the update.
+                self.is_behind = true;
+            } else {
+                self.acknowledged = None;
+            }
         }
         let is_new_epoch = before.is_some_and(|before| before.epoch != at.epoch);
         self.synced = Some(Synced { epochs, position: at });

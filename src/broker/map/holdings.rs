@@ -171,15 +171,19 @@ impl<C> Holdings<C> {
     /// A snapshot could not be read. Requests that wait for it fail.
     pub(super) fn load_failed(&mut self, error: &Error, follower: &MapFollower) {
         for holding in self.keys.values_mut().filter(|holding| holding.is_doubtful(follower)) {
-            let failed = holding.requests.drain(..).map(|request| {
-                let (caller, value) = match request {
-                    Request::Hold { value, caller, .. } => (caller, Some(value)),
-                    Request::Release { caller } => (caller, None),
+            for request in holding.requests.drain(..) {
+                let caller = match request {
+                    Request::Hold { value, caller, .. } => {
+                        self.unused.push(value);
+                        caller
+                    }
+                    Request::Release { caller } => {
+                        self.unused.extend(holding.value.take());
+                        caller
+                    }
                 };
-                self.unused.extend(value);
-                HoldStep::Answer(caller, Answer::Failed(error.clone()))
-            });
-            self.steps.extend(failed);
+                self.steps.push_back(HoldStep::Answer(caller, Answer::Failed(error.clone())));
+            }
         }
     }
 
@@ -360,8 +364,8 @@ impl<C> Holdings<C> {
     fn requested_change(&mut self, key: &Bytes, follower: &MapFollower) -> Option<(MapChange, Sent<C>)> {
         let holding = self.keys.get_mut(key)?;
         holding.is_requested = false;
-        if holding.is_doubtful(follower) {
-            // Goes on when a snapshot is loaded.
+        if holding.is_sent || holding.is_doubtful(follower) {
+            // Goes on after the answer, or when a snapshot is loaded.
             return None;
         }
         let is_shown = holding.since.is_none_or(|since| since.is_covered(follower));

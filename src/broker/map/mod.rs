@@ -18,6 +18,8 @@ mod pump;
 mod replica;
 mod settings;
 mod state;
+#[cfg(test)]
+mod tests;
 
 pub use builder::MapBuilder;
 pub use event::MapEvent;

@@ -1,0 +1,568 @@
+//! A map of one node against a model of the store, with random operations.
+//!
+//! Events are lost, doubled and reordered. Answers are late, fail or get lost. The store loses
+//! updates and whole maps, and ends the lease of the node. Other nodes change the same entries.
+
+use super::{
+    follower::MapLimits,
+    holding::Request,
+    holdings::{Answer, Batch},
+    replica::ReplicaChange,
+    state::{MapState, MapStep},
+};
+use crate::broker::store::{
+    BrokerError, Changed, EntryChange, Epochs, MapChange, MapCondition, MapEntry, NodeId, Position, Snapshot,
+    TopicTop,
+};
+use bytes::Bytes;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+const LIMITS: MapLimits = MapLimits { entries: 100, bytes: 10_000, ahead_updates: 3, ahead_bytes: 300 };
+
+#[derive(Debug, Clone)]
+enum Op {
+    /// Another program sets entries without an owner, removes them, or holds them for `b`.
+    Set(u8),
+    Remove(u8),
+    OtherHolds(u8),
+    /// Another program changes all entries in one step.
+    SetAll,
+    Rewind(usize),
+    LoseMap,
+    LoseEntries,
+    Deliver(usize),
+    DeliverTwice(usize),
+    Drop(usize),
+    Execute,
+    ReadAnswer,
+    FailRead,
+    ExecuteUpdate,
+    UpdateAnswer,
+    /// The reply to an update gets lost, whether it was made or not.
+    LoseUpdateAnswer,
+    AskVerify,
+    ExecuteVerify,
+    AnswerVerify,
+    Hold(u8, Wish),
+    Release(u8),
+    /// The store ends the lease of the node, and removes its entries.
+    EndLease,
+    /// The store ends the lease, and removes the entries later.
+    EndLeaseOnly,
+    Sweep,
+    NoticeLease,
+    BeginLease,
+    Interrupt(bool),
+    Retry,
+}
+
+#[derive(Debug, Clone)]
+enum Wish {
+    Always,
+    Absent,
+    /// The entry of the replica is unchanged.
+    Shown,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let key = 0..4_u8;
+    prop_oneof![
+        2 => key.clone().prop_map(Op::Set),
+        1 => key.clone().prop_map(Op::Remove),
+        2 => key.clone().prop_map(Op::OtherHolds),
+        1 => Just(Op::SetAll),
+        1 => (1..4_usize).prop_map(Op::Rewind),
+        1 => Just(Op::LoseMap),
+        1 => Just(Op::LoseEntries),
+        10 => (0..3_usize).prop_map(Op::Deliver),
+        1 => (0..3_usize).prop_map(Op::DeliverTwice),
+        1 => (0..3_usize).prop_map(Op::Drop),
+        4 => Just(Op::Execute),
+        4 => Just(Op::ReadAnswer),
+        1 => Just(Op::FailRead),
+        6 => Just(Op::ExecuteUpdate),
+        6 => Just(Op::UpdateAnswer),
+        1 => Just(Op::LoseUpdateAnswer),
+        1 => Just(Op::AskVerify),
+        1 => Just(Op::ExecuteVerify),
+        1 => Just(Op::AnswerVerify),
+        8 => (key.clone(), prop_oneof![Just(Wish::Always), Just(Wish::Absent), Just(Wish::Shown)])
+            .prop_map(|(key, wish)| Op::Hold(key, wish)),
+        4 => key.prop_map(Op::Release),
+        1 => Just(Op::EndLease),
+        1 => Just(Op::EndLeaseOnly),
+        1 => Just(Op::Sweep),
+        2 => Just(Op::NoticeLease),
+        2 => Just(Op::BeginLease),
+        1 => any::<bool>().prop_map(Op::Interrupt),
+        1 => Just(Op::Retry),
+    ]
+}
+
+fn key(key: u8) -> Bytes {
+    vec![b'a' + key].into()
+}
+
+type Entries = BTreeMap<Bytes, MapEntry>;
+
+/// The store of one map.
+struct Store {
+    epochs: Epochs,
+    next_epoch: u64,
+    top: u64,
+    entries: Entries,
+    /// The entries behind each offset of the newest epoch.
+    states: BTreeMap<u64, Entries>,
+    /// Whether the next change begins an epoch.
+    has_restarted: bool,
+    events: VecDeque<(Position, Vec<EntryChange>)>,
+    /// Counts the changes.
+    time: u64,
+    /// When another owner had the key last, while it has not now.
+    other_until: BTreeMap<Bytes, u64>,
+    /// Nodes with a lease.
+    alive: BTreeSet<NodeId>,
+    next_value: u64,
+}
+
+impl Store {
+    fn new() -> Self {
+        Store {
+            epochs: Epochs::first(1),
+            next_epoch: 2,
+            top: 0,
+            entries: BTreeMap::new(),
+            states: BTreeMap::from([(0, BTreeMap::new())]),
+            has_restarted: false,
+            events: VecDeque::new(),
+            time: 0,
+            other_until: BTreeMap::new(),
+            alive: BTreeSet::new(),
+            next_value: 0,
+        }
+    }
+
+    fn value(&mut self) -> Bytes {
+        self.next_value += 1;
+        self.next_value.to_string().into()
+    }
+
+    fn is_other(entry: &MapEntry) -> bool {
+        entry.owner.as_ref().is_none_or(|owner| owner.name() != "a")
+    }
+
+    /// Notes which keys have other owners, before and after each change.
+    fn note(&mut self) {
+        self.time += 1;
+        let others = self.entries.values().filter(|entry| Self::is_other(entry));
+        self.other_until.extend(others.map(|entry| (entry.key.clone(), self.time)));
+    }
+
+    fn had_other_after(&self, key: &Bytes, time: u64) -> bool {
+        self.entries.get(key).is_some_and(Self::is_other)
+            || self.other_until.get(key).is_some_and(|until| *until > time)
+    }
+
+    fn begin_epoch(&mut self) {
+        self.epochs.begin(self.next_epoch, self.top);
+        self.next_epoch += 1;
+        self.has_restarted = false;
+        self.states = BTreeMap::from([(self.top, self.entries.clone())]);
+    }
+
+    fn see(&mut self, seen: Option<Position>) {
+        if seen.is_some_and(|seen| self.epochs.was_rewound(seen, self.top)) {
+            self.begin_epoch();
+        }
+    }
+
+    fn change(
+        &mut self,
+        owner: Option<NodeId>,
+        changes: &[MapChange],
+        seen: Option<Position>,
+    ) -> Result<Changed, BrokerError> {
+        if owner.as_ref().is_some_and(|owner| !self.alive.contains(owner)) {
+            return Err(BrokerError::LeaseEnded);
+        }
+        self.note();
+        self.see(seen);
+        if self.has_restarted {
+            self.begin_epoch();
+        }
+        let next = self.epochs.at(self.top + 1);
+        let (mut made, mut events) = (Vec::new(), Vec::new());
+        for MapChange { key, value, condition } in changes {
+            let found = self.entries.get(key);
+            let holds = match condition {
+                None => true,
+                Some(MapCondition::Absent) => found.is_none(),
+                Some(MapCondition::Unchanged(at)) => found.is_some_and(|found| found.position == *at),
+            };
+            let is_made = holds && (value.is_some() || found.is_some());
+            made.push(is_made);
+            if !is_made {
+                continue;
+            }
+            let mut event = EntryChange::new(key.clone(), value.clone());
+            match value {
+                Some(value) => {
+                    event.owner.clone_from(&owner);
+                    let mut entry = MapEntry::new(key.clone(), value.clone(), next);
+                    entry.owner.clone_from(&owner);
+                    self.entries.insert(key.clone(), entry);
+                }
+                None => drop(self.entries.remove(key)),
+            }
+            events.push(event);
+        }
+        if events.is_empty() {
+            return Ok(Changed::new(self.epochs.at(self.top), made));
+        }
+        self.top += 1;
+        self.states.insert(self.top, self.entries.clone());
+        self.events.push_back((next, events));
+        self.note();
+        Ok(Changed::new(next, made))
+    }
+
+    fn other(&mut self, changes: Vec<MapChange>, owner: Option<&NodeId>) {
+        let changed = self.change(owner.cloned(), &changes, None);
+        changed.expect("other nodes have leases");
+    }
+
+    fn rewind(&mut self, updates: usize) {
+        self.note();
+        for _ in 0..updates {
+            if self.top >= self.epochs.newest().first && self.states.len() > 1 {
+                self.states.pop_last();
+                self.top -= 1;
+            }
+        }
+        self.entries = self.states.values().next_back().cloned().unwrap_or_default();
+        self.has_restarted = true;
+        self.note();
+    }
+
+    fn lose_map(&mut self) {
+        self.note();
+        self.epochs = Epochs::first(self.next_epoch);
+        self.next_epoch += 1;
+        self.entries.clear();
+        (self.top, self.has_restarted) = (0, false);
+        self.states = BTreeMap::from([(0, BTreeMap::new())]);
+    }
+
+    /// As when a store finds less entries than it has counted.
+    fn lose_entries(&mut self) {
+        self.note();
+        self.entries.pop_first();
+        self.begin_epoch();
+    }
+
+    fn sweep(&mut self) {
+        let is_dead = |owner: &NodeId| !self.alive.contains(owner);
+        let of_dead = |entry: &&MapEntry| entry.owner.as_ref().is_some_and(is_dead);
+        let dead = self.entries.values().filter(of_dead).map(|entry| MapChange::remove(entry.key.clone()));
+        let dead: Vec<_> = dead.collect();
+        self.other(dead, None);
+    }
+
+    fn snapshot(&mut self, seen: Option<Position>) -> Snapshot {
+        self.see(seen);
+        Snapshot::new(self.epochs.clone(), self.top, self.entries.values().cloned().collect())
+    }
+}
+
+/// An operation that the store has not executed, or has not answered.
+enum Under<Q, A> {
+    Asked(Q),
+    Answered(A),
+}
+
+type Caller = (Bytes, bool);
+
+/// A map of the node `a`, with the program that uses it.
+struct Simulation {
+    store: Store,
+    map: MapState<Caller>,
+    /// What the program knows by the events.
+    shadow: Entries,
+    /// The keys that the program holds, and when the store made them its own at the latest.
+    held: BTreeMap<Bytes, u64>,
+    /// Requests without an answer.
+    unanswered: usize,
+    read: Option<(u64, Under<Option<Position>, Snapshot>)>,
+    update: Option<(Batch, Option<Position>, Option<(Result<Changed, BrokerError>, u64)>)>,
+    verify: Option<Under<Option<Position>, TopicTop>>,
+    is_interrupted: bool,
+    reads: usize,
+    updates: usize,
+    lease: Option<NodeId>,
+    incarnation: u64,
+    other: NodeId,
+    lost: usize,
+    /// When the last update that was answered was made.
+    made_at: u64,
+}
+
+impl Simulation {
+    fn new() -> Self {
+        let mut simulation = Simulation {
+            store: Store::new(),
+            map: MapState::new(LIMITS, "a".to_owned()),
+            shadow: BTreeMap::new(),
+            held: BTreeMap::new(),
+            unanswered: 0,
+            read: None,
+            update: None,
+            verify: None,
+            is_interrupted: false,
+            reads: 0,
+            updates: 0,
+            lease: None,
+            incarnation: 0,
+            other: NodeId::new("b", 1).unwrap(),
+            lost: 0,
+            made_at: 0,
+        };
+        simulation.store.alive.insert(simulation.other.clone());
+        simulation.run(Op::BeginLease);
+        simulation
+    }
+
+    fn run(&mut self, op: Op) {
+        let (store, map) = (&mut self.store, &mut self.map);
+        match op {
+            Op::Set(at) => {
+                let change = MapChange::set(key(at), store.value());
+                store.other(vec![change], None);
+            }
+            Op::Remove(at) => store.other(vec![MapChange::remove(key(at))], None),
+            Op::OtherHolds(at) => {
+                let change = MapChange::set(key(at), store.value());
+                store.other(vec![change], Some(&self.other));
+            }
+            Op::SetAll => {
+                let changes = (0..4).map(|at| MapChange::set(key(at), store.value())).collect();
+                store.other(changes, None);
+            }
+            Op::Rewind(updates) => store.rewind(updates),
+            Op::LoseMap => store.lose_map(),
+            Op::LoseEntries => store.lose_entries(),
+            Op::Deliver(at) | Op::DeliverTwice(at) | Op::Drop(at) => {
+                if let Some((position, changes)) = store.events.remove(at) {
+                    if !matches!(op, Op::Drop(_)) {
+                        map.follower.changed(position, changes.clone());
+                    }
+                    if matches!(op, Op::DeliverTwice(_)) {
+                        store.events.push_back((position, changes));
+                    }
+                }
+            }
+            Op::Execute => {
+                if let Some((_, under)) = &mut self.read
+                    && let Under::Asked(seen) = under
+                {
+                    *under = Under::Answered(store.snapshot(*seen));
+                }
+            }
+            Op::ReadAnswer => match self.read.take() {
+                Some((read, Under::Answered(snapshot))) => drop(map.read_answered(read, Ok(snapshot))),
+                other => self.read = other,
+            },
+            Op::FailRead => {
+                if let Some((read, _)) = self.read.take() {
+                    let error = BrokerError::Unreachable("cut".into()).into();
+                    drop(map.read_answered(read, Err(error)));
+                }
+            }
+            Op::ExecuteUpdate => {
+                if let Some((Batch { owner, changes, .. }, seen, answer @ None)) = &mut self.update {
+                    let changed = store.change(owner.clone(), changes, *seen);
+                    *answer = Some((changed, store.time));
+                }
+            }
+            Op::UpdateAnswer => match self.update.take() {
+                Some((batch, _, Some((answer, time)))) => {
+                    for (change, made) in
+                        batch.changes.iter().zip(answer.iter().flat_map(|changed| &changed.made))
+                    {
+                        if *made && change.value.is_some() {
+                            self.held.entry(change.key.clone()).and_modify(|since| *since = time);
+                        }
+                    }
+                    self.made_at = time;
+                    map.update_answered(batch.number, answer.map_err(Into::into));
+                }
+                other => self.update = other,
+            },
+            Op::LoseUpdateAnswer => {
+                if let Some((batch, ..)) = self.update.take() {
+                    let error = BrokerError::Uncertain("cut".into()).into();
+                    map.update_answered(batch.number, Err(error));
+                }
+            }
+            Op::AskVerify if self.verify.is_none() => {
+                self.verify = Some(Under::Asked(map.follower.highest()));
+            }
+            Op::ExecuteVerify => {
+                if let Some(Under::Asked(seen)) = self.verify {
+                    store.see(seen);
+                    self.verify = Some(Under::Answered(TopicTop::new(store.epochs.clone(), store.top)));
+                }
+            }
+            Op::AnswerVerify => match self.verify.take() {
+                Some(Under::Answered(top)) => map.follower.verified(&top),
+                other => self.verify = other,
+            },
+            Op::Hold(at, wish) => {
+                let condition = match wish {
+                    Wish::Always => None,
+                    Wish::Absent => Some(MapCondition::Absent),
+                    Wish::Shown => {
+                        let shown = map.follower.replica().get(&key(at));
+                        shown.map(|entry| MapCondition::Unchanged(entry.position))
+                    }
+                };
+                self.unanswered += 1;
+                let request = Request::Hold { value: store.value(), condition, caller: (key(at), true) };
+                map.holdings.request(key(at), request);
+            }
+            Op::Release(at) if map.holdings.has(&key(at)) => {
+                self.unanswered += 1;
+                map.holdings.request(key(at), Request::Release { caller: (key(at), false) });
+            }
+            Op::EndLease | Op::EndLeaseOnly => {
+                store.alive.retain(|node| node.name() != "a");
+                if matches!(op, Op::EndLease) {
+                    store.sweep();
+                }
+            }
+            Op::Sweep => store.sweep(),
+            Op::NoticeLease => {
+                if self.lease.as_ref().is_some_and(|lease| !store.alive.contains(lease)) {
+                    self.lease = None;
+                    map.holdings.set_node(None);
+                }
+            }
+            Op::BeginLease if self.lease.is_none() => {
+                self.incarnation += 1;
+                let node = NodeId::new("a", self.incarnation).unwrap();
+                store.alive.insert(node.clone());
+                self.lease = Some(node.clone());
+                map.holdings.set_node(Some(node));
+            }
+            Op::Interrupt(true) => map.follower.interrupted(BrokerError::Unreachable("cut".into())),
+            Op::Interrupt(false) => map.follower.resumed(),
+            Op::Retry => map.retry(),
+            _ => {}
+        }
+        self.carry_out();
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(step) = self.map.next_step() {
+            match step {
+                MapStep::Changed(ReplicaChange { key, before, now }) => {
+                    assert_eq!(self.shadow.get(&key), before.as_ref());
+                    assert_ne!(before, now, "something has changed");
+                    match now {
+                        Some(entry) => drop(self.shadow.insert(key, entry)),
+                        None => drop(self.shadow.remove(&key)),
+                    }
+                    self.check_shadow();
+                }
+                MapStep::Lost(key, by) => {
+                    let since = self.held.remove(&key).expect("it was held");
+                    assert!(by.as_ref().is_none_or(|by| by.name() != "a"));
+                    assert_eq!(self.shadow[&key].owner, by, "the replica shows it");
+                    assert!(self.store.had_other_after(&key, since), "{key:?} was not lost");
+                    self.lost += 1;
+                }
+                MapStep::Loaded(_) | MapStep::Continue => {}
+                MapStep::Interrupted(_) => {
+                    assert!(!std::mem::replace(&mut self.is_interrupted, true));
+                }
+                MapStep::Resumed => assert!(std::mem::replace(&mut self.is_interrupted, false)),
+                MapStep::Read(read, seen) => {
+                    assert!(self.read.is_none(), "one read at a time");
+                    self.reads += 1;
+                    self.read = Some((read, Under::Asked(seen)));
+                }
+                MapStep::Update(batch, seen) => {
+                    assert!(self.update.is_none(), "one update at a time");
+                    let keys: BTreeSet<_> = batch.changes.iter().map(|change| &change.key).collect();
+                    assert_eq!(keys.len(), batch.changes.len(), "each key once");
+                    self.updates += 1;
+                    self.update = Some((batch, seen, None));
+                }
+                MapStep::Answer((key, is_hold), answer) => {
+                    self.unanswered -= 1;
+                    match answer {
+                        Answer::Held(_) => drop(self.held.insert(key, self.made_at)),
+                        Answer::Refused | Answer::Failed(_) if is_hold => {}
+                        Answer::Released(_) | Answer::Failed(_) => drop(self.held.remove(&key)),
+                        Answer::Refused => panic!("a release has no condition"),
+                    }
+                }
+            }
+        }
+    }
+
+    fn check_shadow(&self) {
+        let replica = self.map.follower.replica();
+        assert!(replica.with_prefix(b"").eq(self.shadow.values()));
+        let bytes = self.shadow.values().map(|entry| entry.key.len() + entry.value.len()).sum::<usize>();
+        assert_eq!((replica.len(), replica.bytes()), (self.shadow.len(), bytes));
+    }
+
+    /// Everything arrives that still can arrive. Then the node has the map, and holds what the
+    /// program holds.
+    fn finish(&mut self) {
+        self.store.events.clear();
+        for op in [Op::LoseUpdateAnswer, Op::NoticeLease, Op::BeginLease, Op::Interrupt(false)] {
+            self.run(op);
+        }
+        self.store.sweep();
+        for round in 0.. {
+            assert!(round < 100, "the map comes to rest: {:?}", self.map);
+            let before = (self.reads, self.updates);
+            let is_idle = self.read.is_none() && self.update.is_none();
+            self.run(Op::Retry);
+            for op in [Op::AnswerVerify, Op::AskVerify, Op::ExecuteVerify, Op::AnswerVerify] {
+                self.run(op);
+            }
+            while self.read.is_some() || self.update.is_some() || !self.store.events.is_empty() {
+                for op in [Op::ExecuteUpdate, Op::UpdateAnswer, Op::Execute, Op::ReadAnswer, Op::Deliver(0)] {
+                    self.run(op);
+                }
+                assert!(self.reads < 5000 && self.updates < 5000, "the node does not ask forever");
+            }
+            if is_idle && before == (self.reads, self.updates) {
+                break;
+            }
+        }
+        self.check_shadow();
+        assert_eq!(self.shadow, self.store.entries);
+        assert_eq!(self.map.follower.position(), Some(self.store.epochs.at(self.store.top)));
+        assert_eq!(self.unanswered, 0);
+        assert!(!self.is_interrupted);
+        let owned = self.store.entries.values().filter(|entry| entry.owner == self.lease);
+        let owned: Vec<&Bytes> = owned.map(|entry| &entry.key).collect();
+        assert_eq!(owned, self.held.keys().collect::<Vec<_>>());
+        assert_eq!(self.map.holdings.len(), owned.len());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn the_node_has_the_map_and_what_it_holds(ops in prop::collection::vec(op(), 1..150)) {
+        let mut simulation = Simulation::new();
+        ops.into_iter().for_each(|op| simulation.run(op));
+        simulation.finish();
+    }
+}
