@@ -55,15 +55,17 @@ struct State {
     events: Events,
     held: Vec<BrokerEvent>,
     /// The answers of reads, while they are held.
-    held_reads: Option<Vec<HeldRead>>,
+    held_reads: Option<Vec<Held>>,
+    /// The updates of maps that are not passed on yet.
+    held_changes: Option<Vec<Held>>,
     /// Called before a partition is followed.
     before_follow: Option<Box<dyn FnOnce() + Send>>,
     followed: BTreeSet<u16>,
     sink: Option<Arc<dyn BrokerSink>>,
 }
 
-/// A read that the store has answered.
-type HeldRead = Box<dyn FnOnce() + Send>;
+/// Something that is held.
+type Held = Box<dyn FnOnce() + Send>;
 
 impl Faulty {
     pub(crate) fn new(broker: &MemoryBroker, event_loop: &EventLoop) -> Self {
@@ -71,6 +73,7 @@ impl Faulty {
             events: Events::Pass,
             held: Vec::new(),
             held_reads: None,
+            held_changes: None,
             before_follow: None,
             followed: BTreeSet::new(),
             sink: None,
@@ -121,6 +124,17 @@ impl Faulty {
     pub(crate) fn release_reads(&self) {
         let held = self.lock().held_reads.take();
         held.into_iter().flatten().for_each(|answer| answer());
+    }
+
+    /// Holds updates of maps, so that the store does not make them.
+    pub(crate) fn hold_changes(&self) {
+        self.lock().held_changes = Some(Vec::new());
+    }
+
+    /// Passes on the updates that are held, and holds no further ones.
+    pub(crate) fn release_changes(&self) {
+        let held = self.lock().held_changes.take();
+        held.into_iter().flatten().for_each(|change| change());
     }
 
     /// Lets reads fail.
@@ -285,7 +299,17 @@ impl Broker for Faulty {
     }
 
     fn change(&self, update: MapUpdate) -> Completion<Changed> {
-        self.run(|broker| broker.change(update))
+        let mut state = self.lock();
+        let Some(held) = &mut state.held_changes else {
+            drop(state);
+            return self.run(|broker| broker.change(update));
+        };
+        let (completer, completion) = self.0.event_loop.completer();
+        let faulty = self.clone();
+        held.push(Box::new(move || {
+            faulty.0.broker.change(update).on_complete(move |changed| completer.complete(changed));
+        }));
+        completion
     }
 
     fn snapshot(&self, topic: &TopicName, seen: Option<Position>) -> Completion<Snapshot> {

@@ -1,19 +1,22 @@
 //! Maps with replicas on several nodes.
 
 use crate::{
-    faulty::Faulty,
+    faulty::{Events, Faulty},
+    members::Numbered,
     support::{
         journal::Journal,
-        loops::{manual_group, the_loop},
-        wait::{done, wait_until},
+        loops::{advance, manual_group, the_loop},
+        wait::{SECOND, done, wait_until},
     },
 };
 use netwheel::{
-    EventLoopGroup,
-    broker::{MapBuilder, MapCondition, MapEvent, MapTopic, MemoryBroker, Topics},
+    Error, EventLoopGroup,
+    broker::{
+        BrokerError, MapBuilder, MapChange, MapCondition, MapEvent, MapTopic, MemoryBroker, TopicName, Topics,
+    },
+    error::Resource,
     testing::ManualClock,
 };
-use std::time::Duration;
 
 /// A node with the map of users.
 struct MapNode {
@@ -25,6 +28,7 @@ struct MapNode {
 
 struct MapNodes {
     nodes: Vec<MapNode>,
+    store: MemoryBroker,
     clock: ManualClock,
     group: EventLoopGroup,
 }
@@ -68,11 +72,12 @@ impl MapNodes {
             done(users.ready()).unwrap();
             MapNode { topics, broker, users, events }
         });
-        MapNodes { nodes: nodes.collect(), clock, group }
+        MapNodes { nodes: nodes.collect(), store, clock, group }
     }
 
-    fn advance(&self, by: Duration) {
-        crate::support::loops::advance(the_loop(&self.group), &self.clock, by);
+    /// Lets time pass in steps that are shorter than the interval of renewals.
+    fn pass(&self, steps: u32) {
+        (0..steps).for_each(|_| advance(the_loop(&self.group), &self.clock, 2 * SECOND));
     }
 }
 
@@ -116,8 +121,210 @@ fn entries_without_an_owner_stay() {
     let at = done(a.users.set("ann", "1")).unwrap();
     assert_eq!(done(b.users.set("bob", "2")).unwrap().offset, at.offset + 1);
     wait_until("both arrive", || a.users.len() == 2 && b.users.len() == 2);
-    nodes.advance(Duration::from_secs(30));
+    nodes.pass(15);
     assert_eq!(b.users.entries_with_prefix("a").len(), 1);
     assert!(done(b.users.remove("ann")).unwrap() && !done(b.users.remove("ann")).unwrap());
-    let _ = &b.broker;
+    assert_eq!(a.users.position(), Some(done(b.users.update(Vec::new())).unwrap().position));
+}
+
+fn broker_error(error: &Error) -> &BrokerError {
+    BrokerError::of(error).unwrap_or_else(|| panic!("{error}"))
+}
+
+#[test]
+fn a_node_sets_its_entries_again_after_its_lease_has_ended() {
+    let nodes = MapNodes::new(2);
+    let (a, b) = (&nodes.nodes[0], &nodes.nodes[1]);
+    for key in ["ann", "bob"] {
+        assert!(done(a.users.hold(key, "a", None)).unwrap().is_some());
+    }
+    let before = a.topics.authority();
+    a.broker.set_cut(true);
+    nodes.pass(8);
+    wait_until("the lease has ended", || b.users.is_empty());
+    assert_eq!(a.users.len(), 2, "the replica of a node that is cut off stays");
+    let refused = done(a.users.hold("eve", "a", None)).unwrap_err();
+    assert_eq!(broker_error(&refused), &BrokerError::LeaseEnded);
+    assert!(done(b.users.hold("bob", "b", Some(MapCondition::Absent))).unwrap().is_some());
+    a.broker.set_cut(false);
+    nodes.pass(3);
+    wait_until("it is set again", || b.value("ann").as_deref() == Some("a"));
+    wait_until("it is lost", || a.events.all().contains(&"lost bob to b".to_owned()));
+    assert!(a.users.holds("ann") && !a.users.holds("bob"));
+    assert!(a.topics.authority().is_some() && a.topics.authority() != before);
+    assert_eq!(a.users.get("ann").unwrap().owner, a.topics.authority());
+    assert_eq!(a.value("bob").as_deref(), Some("b"));
+    assert_eq!(a.topics.metrics().entries_lost, 1);
+}
+
+#[test]
+fn missed_events_are_one_snapshot_with_its_differences_as_events() {
+    let nodes = MapNodes::new(2);
+    let (a, b) = (&nodes.nodes[0], &nodes.nodes[1]);
+    for key in ["ann", "bob"] {
+        done(a.users.set(key, "1")).unwrap();
+    }
+    a.broker.set_events(Events::Lose);
+    done(b.users.update(vec![MapChange::set("ann", "2"), MapChange::remove("bob")])).unwrap();
+    done(b.users.set("eve", "2")).unwrap();
+    a.broker.set_events(Events::Pass);
+    let snapshots = a.topics.metrics().snapshots;
+    nodes.pass(11);
+    wait_until("the replica is complete", || a.value("eve").is_some());
+    assert_eq!(a.events.all(), ["ann ->1", "bob ->1", "ann 1>2", "bob 1>-", "eve ->2"]);
+    assert_eq!(a.topics.metrics().snapshots, snapshots + 1);
+    assert_eq!(a.users.position(), b.users.position());
+}
+
+#[test]
+fn an_interruption_is_told_and_what_was_missed_follows() {
+    let nodes = MapNodes::new(2);
+    let (a, b) = (&nodes.nodes[0], &nodes.nodes[1]);
+    a.broker.set_cut(true);
+    assert!(matches!(broker_error(&done(a.users.set("x", "1")).unwrap_err()), BrokerError::Unreachable(_)));
+    done(b.users.set("ann", "1")).unwrap();
+    a.broker.set_cut(false);
+    wait_until("the replica is complete", || a.value("ann").is_some());
+    assert_eq!(a.events.all(), ["interrupted", "resumed", "ann ->1"]);
+    assert!(a.users.position().is_some());
+}
+
+#[test]
+fn reordered_and_doubled_events_are_applied_once() {
+    let nodes = MapNodes::new(2);
+    let (a, b) = (&nodes.nodes[0], &nodes.nodes[1]);
+    a.broker.set_events(Events::Hold);
+    for value in ["1", "2", "3"] {
+        done(b.users.set("ann", value)).unwrap();
+    }
+    wait_until("they are held", || a.broker.held() == 3);
+    a.broker.release_reversed();
+    a.broker.set_events(Events::Double);
+    done(b.users.set("ann", "4")).unwrap();
+    wait_until("the replica is complete", || a.value("ann").as_deref() == Some("4"));
+    let events = a.events.all();
+    assert_eq!(events.last().map(String::as_str), Some("ann 3>4"), "{events:?}");
+}
+
+#[test]
+fn a_store_that_loses_the_map_gets_the_held_entries_again() {
+    let nodes = MapNodes::new(2);
+    let (a, b) = (&nodes.nodes[0], &nodes.nodes[1]);
+    assert!(done(a.users.hold("ann", "a", None)).unwrap().is_some());
+    done(b.users.set("bob", "b")).unwrap();
+    nodes.store.lose_topic(&TopicName::new("users").unwrap());
+    nodes.pass(11);
+    wait_until("it is set again", || b.value("ann").is_some() && b.value("bob").is_none());
+    let events = b.events.all();
+    assert!(events.contains(&"epoch".to_owned()), "{events:?}");
+    assert!(a.users.holds("ann") && a.users.get("ann").is_some());
+}
+
+#[test]
+fn a_node_holds_what_the_store_has_made_without_an_answer() {
+    let nodes = MapNodes::new(2);
+    let (a, b) = (&nodes.nodes[0], &nodes.nodes[1]);
+    // Entries that a node has released while the broker could not be reached are removed later.
+    assert!(done(a.users.hold("ann", "a", None)).unwrap().is_some());
+    a.broker.set_cut(true);
+    assert!(done(a.users.release("ann")).is_err() && !a.users.holds("ann"));
+    a.broker.set_cut(false);
+    wait_until("it is removed", || b.users.is_empty());
+}
+
+#[test]
+fn the_last_handle_releases_what_the_node_holds_and_ends_following() {
+    let MapNodes { mut nodes, .. } = MapNodes::new(2);
+    let b = nodes.pop().unwrap();
+    let MapNode { topics, users, .. } = nodes.pop().unwrap();
+    assert!(done(users.hold("ann", "a", None)).unwrap().is_some());
+    let (again, other) = (topics.map("users").open().unwrap(), users.clone());
+    drop((users, other));
+    assert!(again.holds("ann"), "there is another handle");
+    wait_until("it arrives", || b.value("ann").is_some());
+    drop(again);
+    wait_until("it is released", || b.users.is_empty());
+    assert_eq!(topics.metrics().topics, 0);
+    assert_eq!(topics.metrics().followed_partitions, 0);
+    let again = topics.map("users").open().unwrap();
+    done(again.ready()).unwrap();
+    assert!(again.is_empty());
+}
+
+#[test]
+fn the_limits_of_a_map_are_reached() {
+    let nodes = MapNodes::with(2, |map| map.max_entries(3).max_bytes(40).max_held(2).max_pending(1));
+    let (a, b) = (&nodes.nodes[0], &nodes.nodes[1]);
+    for key in ["ann", "bob"] {
+        assert!(done(a.users.hold(key, "1", None)).unwrap().is_some());
+    }
+    let refused = done(a.users.hold("eve", "1", None)).unwrap_err();
+    assert!(matches!(refused, Error::Full { resource: Resource::HeldEntries, limit: 2, .. }), "{refused}");
+    assert!(done(a.users.hold("ann", "2", None)).unwrap().is_some(), "it is held already");
+    done(b.users.set("eve", "1")).unwrap();
+    let refused = done(b.users.set("joe", "1")).unwrap_err();
+    assert!(matches!(broker_error(&refused), BrokerError::Full(_)), "{refused}");
+    assert_eq!(done(b.users.hold("joe", "1", Some(MapCondition::Absent))).unwrap(), None);
+    let long = "x".repeat(40);
+    done(b.users.set("eve", long.clone())).unwrap();
+    wait_until("the map is too large", || a.events.all().contains(&"interrupted".to_owned()));
+    assert_eq!(a.value("eve").as_deref(), Some("1"), "the replica stays");
+    done(b.users.set("eve", "2")).unwrap();
+    nodes.pass(6);
+    wait_until("it fits", || a.events.all().last().map(String::as_str) == Some("eve 1>2"));
+    assert!(a.events.all().contains(&"resumed".to_owned()));
+    let too_many = done(a.users.update(vec![MapChange::remove("x"); 1001])).unwrap_err();
+    assert!(matches!(too_many, Error::Setting(_)), "{too_many}");
+    let too_large = done(a.users.hold("ann", vec![0; 70_000], None)).unwrap_err();
+    assert!(matches!(too_large, Error::Setting(_)), "{too_large}");
+}
+
+#[test]
+fn operations_without_an_answer_are_limited() {
+    let nodes = MapNodes::with(1, |map| map.max_pending(2));
+    let a = &nodes.nodes[0];
+    a.broker.hold_changes();
+    let waiting = [a.users.hold("ann", "1", None), a.users.hold("bob", "1", None)];
+    let refused = done(a.users.set("eve", "1")).unwrap_err();
+    assert!(matches!(refused, Error::Full { resource: Resource::MapOperations, limit: 2, .. }), "{refused}");
+    assert!(done(a.users.release("ann")).is_err());
+    a.broker.release_changes();
+    assert!(waiting.into_iter().all(|held| done(held).unwrap().is_some()));
+    assert!(done(a.users.release("ann")).unwrap());
+}
+
+#[test]
+fn settings_and_kinds_are_checked() {
+    let MapNodes { nodes, .. } = MapNodes::new(1);
+    let topics = &nodes[0].topics;
+    let map = || topics.map("m");
+    for map in [map().max_entries(0), map().max_bytes(0), map().max_held(0), map().max_pending(0)] {
+        assert!(matches!(map.open(), Err(Error::Setting(_))));
+    }
+    assert!(matches!(topics.topic("users", Numbered).open(), Err(Error::Setting(_))));
+    let lobby = topics.topic("lobby", Numbered).open().unwrap();
+    assert!(matches!(topics.map("lobby").open(), Err(Error::Setting(_))));
+    done(lobby.publish(netwheel::bytes::Bytes::from("one"))).unwrap();
+    drop(lobby);
+    let wrong = topics.map("lobby").open().unwrap();
+    assert_eq!(broker_error(&done(wrong.ready()).unwrap_err()), &BrokerError::WrongKind);
+}
+
+#[test]
+fn a_closed_node_refuses() {
+    let MapNodes { nodes, .. } = MapNodes::new(2);
+    let (a, b) = (&nodes[0], &nodes[1]);
+    assert!(done(a.users.hold("ann", "a", None)).unwrap().is_some());
+    a.broker.hold_changes();
+    let sent = a.users.hold("bob", "1", None);
+    let waiting = a.users.hold("bob", "2", None);
+    done(a.topics.close()).unwrap();
+    assert_eq!(broker_error(&done(waiting).unwrap_err()), &BrokerError::Closed);
+    a.broker.release_changes();
+    assert!(done(sent).is_err(), "the lease has ended");
+    for refused in [done(a.users.hold("x", "1", None)).map(drop), done(a.users.set("x", "1")).map(drop)] {
+        assert_eq!(broker_error(&refused.unwrap_err()), &BrokerError::Closed);
+    }
+    assert!(a.topics.map("other").open().is_err());
+    wait_until("its entries are removed", || b.users.is_empty());
 }

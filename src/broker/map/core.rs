@@ -116,8 +116,9 @@ impl MapCore {
             if state.map.follower.position().is_some() {
                 return Some((completer, Ok(())));
             }
-            if self.node.is_closed() {
-                return Some((completer, Err(BrokerError::Closed.into())));
+            let failure = state.map.follower.lasting_failure().cloned();
+            if let Some(error) = failure.or_else(|| self.node.is_closed().then_some(BrokerError::Closed)) {
+                return Some((completer, Err(error.into())));
             }
             state.ready.push((completer, permit));
             None

@@ -143,6 +143,11 @@ impl MapFollower {
         higher(followed.or(acknowledged), acknowledged)
     }
 
+    /// Returns why there is no snapshot, and will be none without a change of the store.
+    pub(super) fn lasting_failure(&self) -> Option<&BrokerError> {
+        self.failure.as_ref().filter(|cause| self.applied.is_none() && !cause.is_transient())
+    }
+
     /// Returns the number of the next read.
     pub(super) fn next_read(&self) -> u64 {
         self.next_read
@@ -285,11 +290,19 @@ impl MapFollower {
 
     /// Returns the next step.
     pub(super) fn next_step(&mut self) -> Option<FollowStep> {
+        self.next_notice().or_else(|| self.next_change()).or_else(|| self.next_notice())
+    }
+
+    fn next_notice(&mut self) -> Option<FollowStep> {
         let trouble = self.interruption.as_ref().or(self.failure.as_ref());
-        if trouble.is_some() != self.is_interrupted {
-            self.is_interrupted = trouble.is_some();
-            return Some(trouble.map_or(FollowStep::Resumed, |error| FollowStep::Interrupted(error.clone())));
+        if trouble.is_some() == self.is_interrupted {
+            return None;
         }
+        self.is_interrupted = trouble.is_some();
+        Some(trouble.map_or(FollowStep::Resumed, |error| FollowStep::Interrupted(error.clone())))
+    }
+
+    fn next_change(&mut self) -> Option<FollowStep> {
         loop {
             match &mut self.applying {
                 Some(Applying::Update(changes)) => match changes.next() {

@@ -65,39 +65,51 @@ enum Wish {
     Shown,
 }
 
+/// Operations with their weights, made of a number. One table is drawn from faster than a tree of
+/// strategies.
+const OPS: &[(u16, fn(u8) -> Op)] = &[
+    (2, |n| Op::Set(n % 4)),
+    (1, |n| Op::Remove(n % 4)),
+    (2, |n| Op::OtherHolds(n % 4)),
+    (1, |_| Op::SetAll),
+    (1, |n| Op::Rewind(usize::from(n % 3) + 1)),
+    (1, |_| Op::LoseMap),
+    (1, |_| Op::LoseEntries),
+    (10, |n| Op::Deliver(usize::from(n % 3))),
+    (1, |n| Op::DeliverTwice(usize::from(n % 3))),
+    (1, |n| Op::Drop(usize::from(n % 3))),
+    (4, |_| Op::Execute),
+    (4, |_| Op::ReadAnswer),
+    (1, |_| Op::FailRead),
+    (6, |_| Op::ExecuteUpdate),
+    (6, |_| Op::UpdateAnswer),
+    (1, |_| Op::LoseUpdateAnswer),
+    (1, |_| Op::AskVerify),
+    (1, |_| Op::ExecuteVerify),
+    (1, |_| Op::AnswerVerify),
+    (3, |n| Op::Hold(n % 4, Wish::Always)),
+    (3, |n| Op::Hold(n % 4, Wish::Absent)),
+    (2, |n| Op::Hold(n % 4, Wish::Shown)),
+    (4, |n| Op::Release(n % 4)),
+    (1, |_| Op::EndLease),
+    (1, |_| Op::EndLeaseOnly),
+    (1, |_| Op::Sweep),
+    (2, |_| Op::NoticeLease),
+    (2, |_| Op::BeginLease),
+    (1, |n| Op::Interrupt(n % 2 == 0)),
+    (1, |_| Op::Retry),
+];
+
 fn op() -> impl Strategy<Value = Op> {
-    let key = 0..4_u8;
-    prop_oneof![
-        2 => key.clone().prop_map(Op::Set),
-        1 => key.clone().prop_map(Op::Remove),
-        2 => key.clone().prop_map(Op::OtherHolds),
-        1 => Just(Op::SetAll),
-        1 => (1..4_usize).prop_map(Op::Rewind),
-        1 => Just(Op::LoseMap),
-        1 => Just(Op::LoseEntries),
-        10 => (0..3_usize).prop_map(Op::Deliver),
-        1 => (0..3_usize).prop_map(Op::DeliverTwice),
-        1 => (0..3_usize).prop_map(Op::Drop),
-        4 => Just(Op::Execute),
-        4 => Just(Op::ReadAnswer),
-        1 => Just(Op::FailRead),
-        6 => Just(Op::ExecuteUpdate),
-        6 => Just(Op::UpdateAnswer),
-        1 => Just(Op::LoseUpdateAnswer),
-        1 => Just(Op::AskVerify),
-        1 => Just(Op::ExecuteVerify),
-        1 => Just(Op::AnswerVerify),
-        8 => (key.clone(), prop_oneof![Just(Wish::Always), Just(Wish::Absent), Just(Wish::Shown)])
-            .prop_map(|(key, wish)| Op::Hold(key, wish)),
-        4 => key.prop_map(Op::Release),
-        1 => Just(Op::EndLease),
-        1 => Just(Op::EndLeaseOnly),
-        1 => Just(Op::Sweep),
-        2 => Just(Op::NoticeLease),
-        2 => Just(Op::BeginLease),
-        1 => any::<bool>().prop_map(Op::Interrupt),
-        1 => Just(Op::Retry),
-    ]
+    let sum: u16 = OPS.iter().map(|(weight, _)| weight).sum();
+    (0..sum, any::<u8>()).prop_map(|(mut at, n)| {
+        let chosen = OPS.iter().find(|(weight, _)| {
+            let is_chosen = at < *weight;
+            at = at.saturating_sub(*weight);
+            is_chosen
+        });
+        chosen.unwrap().1(n)
+    })
 }
 
 fn key(key: u8) -> Bytes {
@@ -557,7 +569,7 @@ impl Simulation {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
     fn the_node_has_the_map_and_what_it_holds(ops in prop::collection::vec(op(), 1..150)) {
@@ -565,4 +577,135 @@ proptest! {
         ops.into_iter().for_each(|op| simulation.run(op));
         simulation.finish();
     }
+}
+
+/// Carries out everything that the node asks for.
+fn serve(simulation: &mut Simulation) {
+    simulation.carry_out();
+    while simulation.read.is_some() || simulation.update.is_some() || !simulation.store.events.is_empty() {
+        for op in [Op::Execute, Op::ReadAnswer, Op::ExecuteUpdate, Op::UpdateAnswer, Op::Deliver(0)] {
+            simulation.run(op);
+        }
+    }
+}
+
+#[test]
+fn entries_are_set_again_in_batches_after_another_lease_has_begun() {
+    let mut simulation = Simulation::new();
+    simulation.map = MapState::new(MapLimits { entries: 10_000, bytes: 1 << 20, ..LIMITS }, "a".to_owned());
+    simulation.read = None;
+    simulation.map.holdings.set_node(simulation.lease.clone());
+    for n in 0..2500 {
+        let key = Bytes::from(n.to_string());
+        simulation.unanswered += 1;
+        let request = Request::Hold { value: "x".into(), condition: None, caller: (key.clone(), true) };
+        simulation.map.holdings.request(key, request);
+    }
+    serve(&mut simulation);
+    assert_eq!(simulation.updates, 3, "at most 1000 changes each");
+    for op in [Op::EndLease, Op::NoticeLease] {
+        simulation.run(op);
+    }
+    serve(&mut simulation);
+    assert!(simulation.shadow.is_empty());
+    simulation.run(Op::BeginLease);
+    serve(&mut simulation);
+    assert_eq!(simulation.updates, 6);
+    assert_eq!((simulation.held.len(), simulation.lost), (2500, 0));
+    simulation.finish();
+}
+
+#[test]
+fn an_update_of_which_the_node_has_no_event_is_one_snapshot() {
+    let mut simulation = Simulation::new();
+    serve(&mut simulation);
+    let reads = simulation.reads;
+    simulation.run(Op::Set(0));
+    simulation.run(Op::Drop(0));
+    simulation.run(Op::Set(1));
+    simulation.run(Op::Set(2));
+    simulation.run(Op::Deliver(0));
+    simulation.run(Op::Deliver(0));
+    serve(&mut simulation);
+    assert_eq!((simulation.reads, simulation.shadow.len()), (reads + 1, 3));
+}
+
+#[test]
+fn a_map_that_is_too_large_is_followed_again_when_it_fits() {
+    let mut simulation = Simulation::new();
+    serve(&mut simulation);
+    let long: Bytes = vec![b'x'; LIMITS.bytes].into();
+    simulation.store.other(vec![MapChange::set("long", long)], None);
+    serve(&mut simulation);
+    assert!(simulation.is_interrupted && simulation.shadow.is_empty());
+    simulation.run(Op::Set(0));
+    simulation.run(Op::Deliver(0));
+    simulation.run(Op::Retry);
+    serve(&mut simulation);
+    assert!(simulation.is_interrupted && simulation.shadow.is_empty(), "the snapshot is too large, too");
+    let many = (0..LIMITS.entries).map(|n| MapChange::set(n.to_string(), "x")).collect();
+    simulation.store.other(many, None);
+    simulation.store.other(vec![MapChange::remove("long")], None);
+    simulation.run(Op::Retry);
+    serve(&mut simulation);
+    assert!(simulation.is_interrupted, "there are too many entries");
+    simulation.run(Op::Remove(0));
+    simulation.run(Op::Retry);
+    serve(&mut simulation);
+    assert!(!simulation.is_interrupted);
+    simulation.finish();
+}
+
+#[test]
+fn an_entry_that_another_owner_has_set_meanwhile_is_lost() {
+    let mut simulation = Simulation::new();
+    simulation.run(Op::Hold(0, Wish::Always));
+    serve(&mut simulation);
+    for op in [Op::EndLease, Op::NoticeLease, Op::OtherHolds(0), Op::BeginLease] {
+        simulation.run(op);
+    }
+    serve(&mut simulation);
+    assert_eq!((simulation.lost, simulation.held.len()), (1, 0));
+    simulation.finish();
+}
+
+#[test]
+fn an_entry_of_an_earlier_life_of_the_node_is_taken_over() {
+    let mut simulation = Simulation::new();
+    simulation.run(Op::Hold(0, Wish::Always));
+    serve(&mut simulation);
+    for op in [Op::EndLeaseOnly, Op::NoticeLease, Op::BeginLease] {
+        simulation.run(op);
+    }
+    serve(&mut simulation);
+    assert_eq!(simulation.updates, 2, "without waiting for the removal");
+    assert_eq!(simulation.shadow[&key(0)].owner, simulation.lease);
+    simulation.finish();
+}
+
+#[test]
+fn a_hold_whose_answer_is_lost_can_be_repeated() {
+    let mut simulation = Simulation::new();
+    serve(&mut simulation);
+    for op in [Op::Hold(0, Wish::Absent), Op::ExecuteUpdate, Op::LoseUpdateAnswer, Op::Hold(0, Wish::Absent)]
+    {
+        simulation.run(op);
+    }
+    serve(&mut simulation);
+    assert!(simulation.held.contains_key(&key(0)), "the entry of the first one is not in the way");
+    simulation.finish();
+}
+
+#[test]
+fn an_entry_whose_answer_is_lost_is_removed() {
+    let mut simulation = Simulation::new();
+    serve(&mut simulation);
+    for op in [Op::Hold(0, Wish::Absent), Op::ExecuteUpdate, Op::LoseUpdateAnswer] {
+        simulation.run(op);
+    }
+    serve(&mut simulation);
+    simulation.run(Op::Retry);
+    serve(&mut simulation);
+    assert!(simulation.store.entries.is_empty());
+    simulation.finish();
 }

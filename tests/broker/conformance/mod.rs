@@ -7,6 +7,7 @@ mod messages;
 mod partitions;
 mod positions;
 mod recorder;
+mod replicas;
 
 pub(crate) use recorder::Connection;
 
@@ -64,6 +65,7 @@ const TESTS: &[(&str, Test)] = &[
     ("entries are set and removed", maps::entries_are_set_and_removed),
     ("changes have conditions", maps::changes_have_conditions),
     ("maps are limited", maps::maps_are_limited),
+    ("replicas show what the store has", replicas::show_what_the_store_has),
     ("a topic has one kind", maps::a_topic_has_one_kind),
     ("leases are renewed and end", leases::are_renewed_and_end),
     ("entries vanish with their owner", leases::entries_vanish_with_their_owner),
