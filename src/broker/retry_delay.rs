@@ -18,18 +18,21 @@ pub(in crate::broker) struct RetryDelay {
 }
 
 impl RetryDelay {
-    /// An operation has succeeded or failed.
-    pub(in crate::broker) fn tried(&mut self, has_failed: bool) {
-        self.failures = if has_failed { self.failures.saturating_add(1) } else { 0 };
-    }
-
-    /// Returns how long to wait, unless a timer runs. The caller starts one.
-    pub(in crate::broker) fn schedule(&mut self) -> Option<Duration> {
-        if std::mem::replace(&mut self.is_scheduled, true) {
+    /// An answer has arrived. Returns how long to wait for the next try if that is needed and no
+    /// timer runs. The caller starts one.
+    pub(in crate::broker) fn next(&mut self, needs_retry: bool) -> Option<Duration> {
+        self.failures = if needs_retry { self.failures.saturating_add(1) } else { 0 };
+        if !needs_retry || std::mem::replace(&mut self.is_scheduled, true) {
             return None;
         }
         let doublings = self.failures.saturating_sub(1).min(6);
         Some((FIRST * (1 << doublings)).min(LONGEST))
+    }
+
+    /// Returns the number of failures since the last success.
+    #[cfg(test)]
+    pub(in crate::broker) fn failures(&self) -> u32 {
+        self.failures
     }
 
     /// The timer has ended.
@@ -47,14 +50,11 @@ mod tests {
         let mut retry = RetryDelay::default();
         let mut delays = Vec::new();
         for _ in 0..9 {
-            retry.tried(true);
-            delays.extend(retry.schedule());
-            assert_eq!(retry.schedule(), None, "a timer runs");
+            delays.extend(retry.next(true));
             retry.elapsed();
         }
         assert_eq!(delays, [100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000].map(Duration::from_millis));
-        retry.tried(false);
-        retry.tried(true);
-        assert_eq!(retry.schedule(), Some(FIRST));
+        assert_eq!(retry.next(false), None);
+        assert_eq!((retry.next(true), retry.next(true)), (Some(FIRST), None), "a timer runs");
     }
 }

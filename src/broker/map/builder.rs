@@ -44,8 +44,8 @@ impl MapBuilder {
         self
     }
 
-    /// Sets the largest number of entries that this node holds in the map, with those that it is
-    /// about to hold or to release.
+    /// Sets the largest number of entries that this node holds in the map. Entries with an
+    /// unanswered `hold` or `release` count.
     pub fn max_held(mut self, entries: usize) -> Self {
         self.settings.max_held = entries;
         self

@@ -28,7 +28,7 @@ pub enum MapEvent<'a> {
     Lost {
         /// The key of the entry.
         key: &'a Bytes,
-        /// The owner of the entry that has replaced it. `None` if that has no owner.
+        /// The owner of the new entry. `None` if the new entry has no owner.
         by: Option<&'a NodeId>,
     },
     /// The replica may be out of date: the broker cannot be reached, a snapshot could not be read,

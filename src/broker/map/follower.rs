@@ -3,7 +3,7 @@
 //! Its inputs are events and answers of the broker, which may be lost, late, doubled or in another
 //! order. Its outputs are steps, which the map carries out in order. Pure, without I/O.
 //!
-//! It runs under the map's lock. No key and no value is dropped in it: they are outputs, too.
+//! It runs under the map's lock. Keys and values are not dropped in it: they are outputs, too.
 //!
 //! Invariants: the replica is the map at one position, except while a snapshot is loaded. The
 //! changes among the steps lead from an empty map to the replica. At most one read is under way.
@@ -30,6 +30,7 @@ pub(super) struct MapLimits {
 
 /// Something to do, in order.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it is returned, and not stored")]
 pub(super) enum FollowStep {
     /// An entry of the replica has changed.
     Changed(ReplicaChange),
@@ -74,7 +75,8 @@ pub(super) struct MapFollower {
     is_behind: bool,
     /// A position that the store had.
     wanted: Option<Position>,
-    /// The highest position of an update of this node, with the number of the read after its answer.
+    /// The highest position of an update of this node, with the number of the read after its
+    /// answer.
     acknowledged: Option<(Position, u64)>,
     /// Whether the last read failed, so that nothing is read before another input.
     has_failed: bool,
@@ -143,7 +145,7 @@ impl MapFollower {
         higher(followed.or(acknowledged), acknowledged)
     }
 
-    /// Returns why there is no snapshot, and will be none without a change of the store.
+    /// Returns why the map cannot be read, if another try would fail in the same way.
     pub(super) fn lasting_failure(&self) -> Option<&BrokerError> {
         self.failure.as_ref().filter(|cause| self.applied.is_none() && !cause.is_transient())
     }
@@ -207,10 +209,15 @@ impl MapFollower {
         self.has_failed = false;
     }
 
+    /// Returns whether this read is under way. The answers of others are late.
+    pub(super) fn is_reading(&self, read: u64) -> bool {
+        self.reading == Some(read)
+    }
+
     /// A read was answered. The entries are in the order of their keys, each key once. Returns a
     /// snapshot that is not needed.
     pub(super) fn answered(&mut self, read: u64, answer: Result<Snapshot, Error>) -> Option<Snapshot> {
-        if self.reading != Some(read) {
+        if !self.is_reading(read) {
             return answer.ok();
         }
         self.reading = None;
@@ -251,7 +258,7 @@ impl MapFollower {
         let before = self.acknowledged.map(|(position, _)| position);
         let highest = higher(Some(position), before).unwrap_or(position);
         self.acknowledged = Some((highest, self.next_read));
-        // The replica is older, or the store has lost the epoch meanwhile.
+        // The replica is older, or the store has lost the epoch since.
         self.is_behind |= self.synced.as_ref().is_some_and(|synced| !synced.epochs.has(position.epoch));
     }
 

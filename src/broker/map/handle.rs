@@ -46,8 +46,8 @@ use std::{fmt, sync::Arc};
 /// - Operations of this node that hold and release entries are made in the order of the calls for
 ///   each key.
 /// - An entry that this node holds is in the map as long as the node has its lease and the store
-///   can be reached. If the lease ends, or if the store loses the entry, the node sets it again,
-///   unless another owner has set it meanwhile: then the node loses it
+///   can be reached. If the lease ends, or if the store loses the entry, the node sets it again. If
+///   another owner has set the entry in the meantime, the node loses it
 ///   ([`MapEvent::Lost`](super::MapEvent::Lost)).
 #[derive(Clone)]
 pub struct MapTopic {
@@ -103,7 +103,7 @@ impl MapTopic {
         self.core().state.read(|state| state.map.follower.replica().len())
     }
 
-    /// Returns whether the replica has no entry.
+    /// Returns whether the replica is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -140,7 +140,7 @@ impl MapTopic {
         self.core().set(key.into(), value.into())
     }
 
-    /// Removes an entry, whoever owns it. Completes with whether there was one.
+    /// Removes an entry of any owner. Completes with `true` if the entry was in the map.
     ///
     /// A node that holds the entry sets it again. To take an entry over,
     /// [hold](MapTopic::hold) it.
@@ -152,8 +152,7 @@ impl MapTopic {
         self.core().remove(key.into())
     }
 
-    /// Makes up to 1000 changes in one step, with conditions. The entries that it sets have no
-    /// owner.
+    /// Makes up to 1000 changes in one step, with conditions. It sets entries without an owner.
     ///
     /// # Errors
     ///
@@ -183,7 +182,7 @@ impl MapTopic {
     ///   [`max_payload`](crate::broker::TopicsBuilder::max_payload).
     /// - [`Error::Full`](crate::Error::Full) if the node holds too many entries, or if too many
     ///   operations are unanswered.
-    /// - [`BrokerError::LeaseEnded`](crate::broker::BrokerError::LeaseEnded) while the node has no
+    /// - [`BrokerError::LeaseEnded`](crate::broker::BrokerError::LeaseEnded) while the node is without
     ///   [authority](crate::broker::Topics::authority).
     /// - Another [`BrokerError`](crate::broker::BrokerError). If the entry was set all the same,
     ///   the node removes it, unless a later call holds it.
@@ -196,7 +195,7 @@ impl MapTopic {
         self.core().hold(key.into(), value.into(), condition)
     }
 
-    /// Removes an entry if this node holds it. Completes with whether the node held it until now.
+    /// Removes an entry if this node holds it. Completes with `true` if the node held it until now.
     ///
     /// # Errors
     ///

@@ -67,7 +67,7 @@ impl Since {
     }
 }
 
-/// What has to be done with an entry, by the replica.
+/// The result of comparing a held entry with the replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     /// The entry is as it should be, or is restored once the node has a lease.
@@ -90,7 +90,7 @@ impl PartialEq for Since {
 
 impl Eq for Since {}
 
-/// Which entries belong to this node.
+/// The name and the id by which the entries of this node are recognized.
 #[derive(Debug)]
 pub(super) struct Identity {
     /// The name of the node.
@@ -119,7 +119,7 @@ impl<C> Holding<C> {
         self.since.is_some_and(|since| since.position.is_none() && !since.is_covered(follower))
     }
 
-    /// Decides what has to be done, apart from the requests of the program.
+    /// Decides on the next change, apart from the requests of the program.
     pub(super) fn action(&self, key: &[u8], identity: &Identity, follower: &MapFollower) -> Action {
         if let Some(since) = self.since
             && !since.is_covered(follower)

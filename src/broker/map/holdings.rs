@@ -334,7 +334,7 @@ impl<C> Holdings<C> {
         if changes.is_empty() {
             return None;
         }
-        // A batch without entries to set needs no lease.
+        // A batch that only removes entries works without a lease.
         let sets = changes.iter().any(|change| change.value.is_some());
         let (number, owner) = (self.next_batch, self.identity.node.clone().filter(|_| sets));
         self.next_batch += 1;

@@ -18,6 +18,7 @@ pub(super) struct Loading {
 }
 
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it is returned, and not stored")]
 pub(super) enum LoadStep {
     Changed(ReplicaChange),
     /// Some entries were equal.

@@ -31,9 +31,8 @@ impl CoreState {
     }
 
     /// Returns how long to wait before trying again, if that is needed and no timer runs.
-    fn next_retry(&mut self, has_failed: bool) -> Option<Duration> {
-        self.retry.tried(has_failed);
-        if self.map.needs_retry() { self.retry.schedule() } else { None }
+    fn next_retry(&mut self) -> Option<Duration> {
+        self.retry.next(self.map.needs_retry())
     }
 }
 
@@ -100,8 +99,9 @@ impl MapCore {
         let error = snapshot.as_ref().err().cloned();
         self.node.metrics.snapshot_failures.add_shared(u64::from(error.is_some()));
         let (unused, retry) = self.change(|state| {
+            let is_late = !state.map.follower.is_reading(read);
             let unused = state.map.read_answered(read, snapshot);
-            (unused, state.next_retry(error.is_some()))
+            (unused, if is_late { None } else { state.next_retry() })
         });
         drop(unused);
         if let Some(error) = error
@@ -132,10 +132,9 @@ impl MapCore {
 
     fn held_updated(self: &Arc<Self>, batch: u64, changed: Result<Changed>) {
         self.count_update(&changed);
-        let has_failed = changed.is_err();
         let retry = self.change(|state| {
             state.map.update_answered(batch, changed);
-            state.next_retry(has_failed)
+            state.next_retry()
         });
         self.retry_after(retry);
         self.pump();
@@ -166,7 +165,7 @@ impl MapCore {
     }
 
     fn retry_after(self: &Arc<Self>, delay: Option<Duration>) {
-        let Some(delay) = delay else { return };
+        let Some(delay) = delay.filter(|_| !self.node.is_closed()) else { return };
         let map = Arc::downgrade(self);
         let again = move || {
             if let Some(map) = map.upgrade() {

@@ -1,6 +1,6 @@
 //! `Replica`: the entries of a map on one node. Pure.
 //!
-//! No key and no value is dropped here: those that are replaced are returned.
+//! Keys and values are not dropped here: the caller receives replaced entries.
 
 use crate::broker::store::{EntryChange, MapEntry, Position};
 use bytes::Bytes;

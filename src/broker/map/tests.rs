@@ -65,9 +65,11 @@ enum Wish {
     Shown,
 }
 
+type MakeOp = fn(u8) -> Op;
+
 /// Operations with their weights, made of a number. One table is drawn from faster than a tree of
 /// strategies.
-const OPS: &[(u16, fn(u8) -> Op)] = &[
+const OPS: &[(u16, MakeOp)] = &[
     (2, |n| Op::Set(n % 4)),
     (1, |n| Op::Remove(n % 4)),
     (2, |n| Op::OtherHolds(n % 4)),
@@ -266,7 +268,7 @@ impl Store {
         self.states = BTreeMap::from([(0, BTreeMap::new())]);
     }
 
-    /// As when a store finds less entries than it has counted.
+    /// Like a store that finds fewer entries than it has counted.
     fn lose_entries(&mut self) {
         self.note();
         self.entries.pop_first();
@@ -293,6 +295,10 @@ enum Under<Q, A> {
     Answered(A),
 }
 
+/// The result of an update, and when it was made.
+type Made = (Result<Changed, BrokerError>, u64);
+
+/// A key, and whether the request is to hold it.
 type Caller = (Bytes, bool);
 
 /// A map of the node `a`, with the program that uses it.
@@ -306,7 +312,7 @@ struct Simulation {
     /// Requests without an answer.
     unanswered: usize,
     read: Option<(u64, Under<Option<Position>, Snapshot>)>,
-    update: Option<(Batch, Option<Position>, Option<(Result<Changed, BrokerError>, u64)>)>,
+    update: Option<(Batch, Option<Position>, Option<Made>)>,
     verify: Option<Under<Option<Position>, TopicTop>>,
     is_interrupted: bool,
     reads: usize,
@@ -453,11 +459,9 @@ impl Simulation {
                 }
             }
             Op::Sweep => store.sweep(),
-            Op::NoticeLease => {
-                if self.lease.as_ref().is_some_and(|lease| !store.alive.contains(lease)) {
-                    self.lease = None;
-                    map.holdings.set_node(None);
-                }
+            Op::NoticeLease if self.lease.as_ref().is_some_and(|lease| !store.alive.contains(lease)) => {
+                self.lease = None;
+                map.holdings.set_node(None);
             }
             Op::BeginLease if self.lease.is_none() => {
                 self.incarnation += 1;
@@ -530,8 +534,8 @@ impl Simulation {
         assert_eq!((replica.len(), replica.bytes()), (self.shadow.len(), bytes));
     }
 
-    /// Everything arrives that still can arrive. Then the node has the map, and holds what the
-    /// program holds.
+    /// Delivers everything that is under way, and checks that the node has the map, and that the
+    /// store has the held entries.
     fn finish(&mut self) {
         self.store.events.clear();
         for op in [Op::LoseUpdateAnswer, Op::NoticeLease, Op::BeginLease, Op::Interrupt(false)] {

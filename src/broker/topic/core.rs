@@ -9,6 +9,7 @@ use super::{
 use crate::broker::{
     follower::{Follower, Item, Joined, JoinerId},
     node::{FollowedTopic, TopicNode},
+    retry_delay::RetryDelay,
     store::{BrokerError, Notification, Position, Published, TopicChange, TopicName, TopicTop},
 };
 use crate::{
@@ -50,10 +51,8 @@ pub(super) struct TopicState<M> {
     pub(super) is_pumping: bool,
     /// Whether steps wait until the group accepts broadcasts again.
     pub(super) is_delayed: bool,
-    /// The number of reads in a row that failed, or returned none of the missing messages.
-    pub(super) failed_reads: u32,
-    /// Whether a timer reads again.
-    pub(super) is_retry_scheduled: bool,
+    /// When a read that has failed is repeated.
+    pub(super) retry: RetryDelay,
     /// Whether the node follows the topic.
     is_active: bool,
     /// The number of threads that are about to add the topic to the node. Nothing is read before
@@ -106,8 +105,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
             next_joiner: 0,
             is_pumping: false,
             is_delayed: false,
-            failed_reads: 0,
-            is_retry_scheduled: false,
+            retry: RetryDelay::default(),
             is_active: false,
             activating: 0,
             resting: 0,

@@ -23,12 +23,6 @@ use std::{sync::Arc, time::Duration};
 /// How long the pump waits for the group.
 const DELAY: Duration = Duration::from_millis(10);
 
-/// How long the first read that fails delays the next one. Doubled by each further failure.
-const FIRST_RETRY: Duration = Duration::from_millis(100);
-
-/// The longest time between two reads that fail.
-const LONGEST_RETRY: Duration = Duration::from_secs(5);
-
 impl<M> TopicState<M>
 where
     M: Clone,
@@ -48,13 +42,7 @@ where
     fn next_retry(&mut self) -> Option<Duration> {
         // An answer without any of the missing messages counts as a failure.
         let needs_retry = self.follower.needs_retry();
-        self.failed_reads = if needs_retry { self.failed_reads.saturating_add(1) } else { 0 };
-        if self.is_retry_scheduled || !needs_retry {
-            return None;
-        }
-        self.is_retry_scheduled = true;
-        let doublings = self.failed_reads.saturating_sub(1).min(6);
-        Some((FIRST_RETRY * (1 << doublings)).min(LONGEST_RETRY))
+        self.retry.next(needs_retry)
     }
 }
 
@@ -287,7 +275,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         let topic = Arc::downgrade(self);
         let again = move || {
             if let Some(topic) = topic.upgrade() {
-                topic.state.change(|state| (state.is_retry_scheduled = false, ()));
+                topic.state.change(|state| (state.retry.elapsed(), ()));
                 topic.retry();
             }
         };

@@ -103,9 +103,9 @@ fn a_channel_does_not_join_a_topic_whose_node_was_closed_meanwhile() {
 fn a_late_answer_does_not_count_as_a_read() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let topic = topic(&group);
-    topic.state.change(|state| (state.failed_reads = 3, ()));
+    assert!(topic.state.change(|state| (state.retry.next(true), ())).is_some());
     // The read began before the topic was reset, because it had no members.
     topic.answered(0, Err(Error::Closed));
-    assert_eq!(topic.state.read(|state| state.failed_reads), 3);
+    assert_eq!(topic.state.read(|state| state.retry.failures()), 1);
     topic.node.close().detach();
 }

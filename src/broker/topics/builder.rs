@@ -82,7 +82,7 @@ impl TopicsBuilder {
         self
     }
 
-    /// Sets the largest size of an encoded message, in bytes.
+    /// Sets the largest size of an encoded message, and of a key with its value in a map, in bytes.
     pub fn max_payload(mut self, bytes: usize) -> Self {
         self.settings.max_payload = bytes;
         self
@@ -101,8 +101,10 @@ impl TopicsBuilder {
         self
     }
 
-    /// Calls `callback` when the lease of the node begins and ends. A node whose lease begins has
-    /// to set its entries of maps again. It runs on any thread, and must not block.
+    /// Calls `callback` when the lease of the node begins and ends. Entries of maps that the node
+    /// [holds](crate::broker::MapTopic::hold) are set again when a lease begins; a program that owns
+    /// entries without a `MapTopic` has to set them itself. The callback runs on any thread, and
+    /// must not block.
     pub fn on_lease(mut self, callback: impl Fn(LeaseEvent) + Send + Sync + 'static) -> Self {
         self.settings.on_lease = Some(Arc::new(callback));
         self

@@ -34,7 +34,7 @@ impl Topics {
         TopicBuilder::new(self.node.clone(), name.into(), Box::new(format))
     }
 
-    /// Returns a builder for a map, with default settings.
+    /// Returns a builder for a map, with default settings. A name is that of a topic or of a map.
     pub fn map(&self, name: impl Into<String>) -> MapBuilder {
         MapBuilder::new(self.node.clone(), name.into())
     }
@@ -53,7 +53,8 @@ impl Topics {
         self.node.authority()
     }
 
-    /// Returns the broker, for operations on [maps](crate::broker::store::MapUpdate).
+    /// Returns the broker, for operations without a [`Topic`](crate::broker::Topic) or a
+    /// [`MapTopic`](crate::broker::MapTopic).
     pub fn broker(&self) -> &dyn Broker {
         &*self.node.broker
     }

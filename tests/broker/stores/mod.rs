@@ -16,5 +16,7 @@ mod redis_process;
 mod rewind;
 #[cfg(all(feature = "broker-redis", feature = "simulation"))]
 mod simulated;
+#[cfg(all(feature = "broker-redis", feature = "simulation"))]
+mod simulated_maps;
 #[cfg(feature = "broker-sqlite")]
 mod sqlite;
