@@ -2,7 +2,7 @@
 
 use super::{
     core::MapCore,
-    event::{MapEvent, OnEvent},
+    event::{MapEvent, OnMapEvent},
     handle::MapTopic,
     settings::MapSettings,
 };
@@ -23,7 +23,7 @@ pub struct MapBuilder {
     node: Arc<TopicNode>,
     name: String,
     settings: MapSettings,
-    on_event: Option<OnEvent>,
+    on_event: Option<OnMapEvent>,
 }
 
 impl MapBuilder {

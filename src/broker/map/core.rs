@@ -1,9 +1,9 @@
 //! `MapCore`: a map of a node.
 
 use super::{
-    caller::Caller,
-    event::{MapEvent, OnEvent},
-    holdings::Answer,
+    event::{MapEvent, OnMapEvent},
+    hold_caller::HoldCaller,
+    holdings::HoldAnswer,
     settings::MapSettings,
     state::MapState,
 };
@@ -25,11 +25,11 @@ pub(super) struct MapCore {
     pub(super) settings: MapSettings,
     pub(super) state: Locked<CoreState>,
     pub(super) pending: Arc<PendingLimit>,
-    on_event: Option<OnEvent>,
+    on_event: Option<OnMapEvent>,
 }
 
 pub(super) struct CoreState {
-    pub(super) map: MapState<Caller>,
+    pub(super) map: MapState<HoldCaller>,
     /// Callers that wait for the first snapshot.
     ready: Vec<(Completer, PendingPermit)>,
     /// Handles of this map.
@@ -49,7 +49,7 @@ impl MapCore {
         node: Arc<TopicNode>,
         name: TopicName,
         settings: MapSettings,
-        on_event: Option<OnEvent>,
+        on_event: Option<OnMapEvent>,
     ) -> Arc<Self> {
         let state = CoreState {
             map: MapState::new(settings.limits(), node.name()),
@@ -133,7 +133,7 @@ impl MapCore {
     pub(super) fn fail_requests(&self) {
         let requests = self.change(|state| state.map.holdings.take_requests());
         for request in requests {
-            request.into_caller().answer(Answer::Failed(BrokerError::Closed.into()));
+            request.into_caller().answer(HoldAnswer::Failed(BrokerError::Closed.into()));
         }
     }
 

@@ -44,4 +44,4 @@ pub enum MapEvent<'a> {
 }
 
 /// A callback for the events of a map.
-pub(super) type OnEvent = Box<dyn Fn(MapEvent<'_>) + Send + Sync>;
+pub(super) type OnMapEvent = Box<dyn Fn(MapEvent<'_>) + Send + Sync>;

@@ -7,15 +7,15 @@ use std::collections::VecDeque;
 
 /// A request of the program. `C` is its caller.
 #[derive(Debug)]
-pub(super) enum Request<C> {
+pub(super) enum HoldRequest<C> {
     Hold { value: Bytes, condition: Option<MapCondition>, caller: C },
     Release { caller: C },
 }
 
-impl<C> Request<C> {
+impl<C> HoldRequest<C> {
     pub(super) fn into_caller(self) -> C {
         match self {
-            Request::Hold { caller, .. } | Request::Release { caller } => caller,
+            HoldRequest::Hold { caller, .. } | HoldRequest::Release { caller } => caller,
         }
     }
 }
@@ -29,7 +29,7 @@ pub(super) struct Holding<C> {
     /// What the replica has to cover before it decides about the entry.
     pub(super) since: Option<Since>,
     /// What the program has asked for, in order.
-    pub(super) requests: VecDeque<Request<C>>,
+    pub(super) requests: VecDeque<HoldRequest<C>>,
     /// Whether the entry is in the batch that is under way.
     pub(super) is_sent: bool,
     /// Whether the key is in the queue of requests.
@@ -69,7 +69,7 @@ impl Since {
 
 /// The result of comparing a held entry with the replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum HoldingAction {
     /// The entry is as it should be, or is restored once the node has a lease.
     None,
     /// The node has nothing to do with the key.
@@ -120,26 +120,26 @@ impl<C> Holding<C> {
     }
 
     /// Decides on the next change, apart from the requests of the program.
-    pub(super) fn action(&self, key: &[u8], identity: &Identity, follower: &MapFollower) -> Action {
+    pub(super) fn action(&self, key: &[u8], identity: &Identity, follower: &MapFollower) -> HoldingAction {
         if let Some(since) = self.since
             && !since.is_covered(follower)
         {
-            return Action::Wait(since);
+            return HoldingAction::Wait(since);
         }
         let found = follower.replica().get(key);
         let owner = found.and_then(|found| found.owner.as_ref());
         let is_mine = identity.owns(owner);
         match (&self.value, found) {
-            (Some(_), Some(_)) if is_mine => Action::None,
-            (Some(_), Some(_)) if identity.is_former(owner) && identity.node.is_none() => Action::None,
+            (Some(_), Some(_)) if is_mine => HoldingAction::None,
+            (Some(_), Some(_)) if identity.is_former(owner) && identity.node.is_none() => HoldingAction::None,
             (Some(_), Some(found)) if identity.is_former(owner) => {
-                Action::Set(MapCondition::Unchanged(found.position))
+                HoldingAction::Set(MapCondition::Unchanged(found.position))
             }
-            (Some(_), Some(_)) => Action::Lose(owner.cloned()),
-            (Some(_), None) if identity.node.is_none() => Action::None,
-            (Some(_), None) => Action::Set(MapCondition::Absent),
-            (None, Some(found)) if is_mine => Action::Remove(found.position),
-            (None, _) => Action::Forget,
+            (Some(_), Some(_)) => HoldingAction::Lose(owner.cloned()),
+            (Some(_), None) if identity.node.is_none() => HoldingAction::None,
+            (Some(_), None) => HoldingAction::Set(MapCondition::Absent),
+            (None, Some(found)) if is_mine => HoldingAction::Remove(found.position),
+            (None, _) => HoldingAction::Forget,
         }
     }
 }

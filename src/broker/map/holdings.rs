@@ -11,7 +11,7 @@
 
 use super::{
     follower::MapFollower,
-    holding::{Action, Holding, Identity, Request, Since},
+    holding::{HoldRequest, Holding, HoldingAction, Identity, Since},
 };
 use crate::broker::store::{BrokerError, Changed, MapChange, MapCondition, MapUpdate, NodeId, Position};
 use crate::error::Error;
@@ -29,7 +29,7 @@ const CHECKED_PER_STEP: usize = 256;
 
 /// The answer to a request.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum HoldAnswer {
     /// The entry is held since this position.
     Held(Position),
     /// The condition did not hold.
@@ -42,14 +42,14 @@ pub(super) enum Answer {
 /// Something to do, in order.
 #[derive(Debug)]
 pub(super) enum HoldStep<C> {
-    Answer(C, Answer),
+    Answer(C, HoldAnswer),
     /// The entry of the key is not held any more, because it has this owner.
     Lost(Bytes, Option<NodeId>),
 }
 
 /// Changes to be made in one step.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct HoldBatch {
     pub(super) number: u64,
     pub(super) owner: Option<NodeId>,
     pub(super) changes: Vec<MapChange>,
@@ -126,7 +126,7 @@ impl<C> Holdings<C> {
     // ---- inputs ---------------------------------------------------------------------------------
 
     /// The program asks for something.
-    pub(super) fn request(&mut self, key: Bytes, request: Request<C>) {
+    pub(super) fn request(&mut self, key: Bytes, request: HoldRequest<C>) {
         let holding = self.keys.entry(key.clone()).or_default();
         holding.requests.push_back(request);
         if !holding.is_sent && !std::mem::replace(&mut holding.is_requested, true) {
@@ -173,16 +173,16 @@ impl<C> Holdings<C> {
         for holding in self.keys.values_mut().filter(|holding| holding.is_doubtful(follower)) {
             for request in holding.requests.drain(..) {
                 let caller = match request {
-                    Request::Hold { value, caller, .. } => {
+                    HoldRequest::Hold { value, caller, .. } => {
                         self.unused.push(value);
                         caller
                     }
-                    Request::Release { caller } => {
+                    HoldRequest::Release { caller } => {
                         self.unused.extend(holding.value.take());
                         caller
                     }
                 };
-                self.steps.push_back(HoldStep::Answer(caller, Answer::Failed(error.clone())));
+                self.steps.push_back(HoldStep::Answer(caller, HoldAnswer::Failed(error.clone())));
             }
         }
     }
@@ -243,17 +243,17 @@ impl<C> Holdings<C> {
                     holding.value.replace(value)
                 });
                 self.unused.extend(replaced);
-                HoldStep::Answer(caller, Answer::Held(position))
+                HoldStep::Answer(caller, HoldAnswer::Held(position))
             }
             (Sent::Hold(value, caller), made, _) => {
                 self.unused.push(value);
-                HoldStep::Answer(caller, made.map_or_else(Answer::Failed, |_| Answer::Refused))
+                HoldStep::Answer(caller, made.map_or_else(HoldAnswer::Failed, |_| HoldAnswer::Refused))
             }
             // The batch failed because it also had entries to set. This one may still be there.
             (Sent::Release(at, caller), Err(error), _) if is_lease_ended(&error) => {
                 if let Some(holding) = holding {
                     holding.at = Some(at);
-                    holding.requests.push_front(Request::Release { caller });
+                    holding.requests.push_front(HoldRequest::Release { caller });
                 }
                 return;
             }
@@ -261,7 +261,7 @@ impl<C> Holdings<C> {
                 if let Some(holding) = holding {
                     holding.at = None;
                 }
-                HoldStep::Answer(caller, made.map_or_else(Answer::Failed, Answer::Released))
+                HoldStep::Answer(caller, made.map_or_else(HoldAnswer::Failed, HoldAnswer::Released))
             }
             (Sent::Set, Ok(true), Some(position)) => {
                 if let Some(holding) = holding {
@@ -293,7 +293,7 @@ impl<C> Holdings<C> {
     }
 
     /// Takes all requests that were not sent.
-    pub(super) fn take_requests(&mut self) -> Vec<Request<C>> {
+    pub(super) fn take_requests(&mut self) -> Vec<HoldRequest<C>> {
         self.keys.values_mut().flat_map(|holding| holding.requests.drain(..)).collect()
     }
 
@@ -320,7 +320,7 @@ impl<C> Holdings<C> {
     }
 
     /// Returns the next changes to be made.
-    pub(super) fn next_batch(&mut self, follower: &MapFollower) -> Option<Batch> {
+    pub(super) fn next_batch(&mut self, follower: &MapFollower) -> Option<HoldBatch> {
         if self.sent.is_some() {
             return None;
         }
@@ -339,7 +339,7 @@ impl<C> Holdings<C> {
         let (number, owner) = (self.next_batch, self.identity.node.clone().filter(|_| sets));
         self.next_batch += 1;
         self.sent = Some(SentBatch { number, owner: owner.clone(), entries });
-        Some(Batch { number, owner, changes })
+        Some(HoldBatch { number, owner, changes })
     }
 
     fn next_change(&mut self, follower: &MapFollower) -> Option<(Bytes, MapChange, Sent<C>)> {
@@ -374,12 +374,12 @@ impl<C> Holdings<C> {
         while let Some(request) = holding.requests.pop_front() {
             let mut change = MapChange::remove(key.clone());
             match request {
-                Request::Hold { caller, value, .. } if self.identity.node.is_none() => {
+                HoldRequest::Hold { caller, value, .. } if self.identity.node.is_none() => {
                     self.unused.push(value);
                     let error = BrokerError::LeaseEnded.into();
-                    self.steps.push_back(HoldStep::Answer(caller, Answer::Failed(error)));
+                    self.steps.push_back(HoldStep::Answer(caller, HoldAnswer::Failed(error)));
                 }
-                Request::Hold { value, condition, caller } => {
+                HoldRequest::Hold { value, condition, caller } => {
                     // The entry of an earlier request that was reported as failed.
                     let orphan = mine.filter(|_| holding.value.is_none());
                     change.condition = match (condition, orphan) {
@@ -390,7 +390,7 @@ impl<C> Holdings<C> {
                     holding.is_sent = true;
                     return Some((change, Sent::Hold(value, caller)));
                 }
-                Request::Release { caller } => {
+                HoldRequest::Release { caller } => {
                     let at = mine.or(holding.at);
                     self.unused.extend(holding.value.take());
                     if let Some(at) = at {
@@ -398,7 +398,7 @@ impl<C> Holdings<C> {
                         holding.is_sent = true;
                         return Some((change, Sent::Release(at, caller)));
                     }
-                    self.steps.push_back(HoldStep::Answer(caller, Answer::Released(false)));
+                    self.steps.push_back(HoldStep::Answer(caller, HoldAnswer::Released(false)));
                 }
             }
         }
@@ -416,12 +416,12 @@ impl<C> Holdings<C> {
         }
         let mut change = MapChange::remove(key.clone());
         let sent = match holding.action(key, &self.identity, follower) {
-            Action::Set(condition) => {
+            HoldingAction::Set(condition) => {
                 change.condition = Some(condition);
                 change.value = holding.value.clone();
                 Sent::Set
             }
-            Action::Remove(at) => {
+            HoldingAction::Remove(at) => {
                 change.condition = Some(MapCondition::Unchanged(at));
                 Sent::Remove
             }
@@ -457,29 +457,29 @@ impl<C> Holdings<C> {
             return;
         }
         let action = holding.action(key, &self.identity, follower);
-        if !matches!(action, Action::Wait(_)) {
+        if !matches!(action, HoldingAction::Wait(_)) {
             holding.since = None;
         }
         match action {
-            Action::Wait(since) => {
+            HoldingAction::Wait(since) => {
                 if let Some(position) = since.position {
                     self.waiting.insert((position.offset, key.clone()));
                 }
             }
-            Action::None => {
+            HoldingAction::None => {
                 let found = follower.replica().get(key);
                 if let Some(found) = found.filter(|found| self.identity.owns(found.owner.as_ref())) {
                     holding.at = Some(found.position);
                     self.unused.extend(holding.value.replace(found.value.clone()));
                 }
             }
-            Action::Set(_) | Action::Remove(_) => {
+            HoldingAction::Set(_) | HoldingAction::Remove(_) => {
                 if !std::mem::replace(&mut holding.is_restoring, true) {
                     self.restoring.push_back(key.clone());
                 }
             }
-            Action::Forget => self.forget(key),
-            Action::Lose(by) => {
+            HoldingAction::Forget => self.forget(key),
+            HoldingAction::Lose(by) => {
                 self.forget(key);
                 self.steps.push_back(HoldStep::Lost(key.clone(), by));
             }

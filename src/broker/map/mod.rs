@@ -5,11 +5,11 @@
 //! a time. No lock is held while code of the program runs.
 
 mod builder;
-mod caller;
 mod core;
 mod event;
 mod follower;
 mod handle;
+mod hold_caller;
 mod holding;
 mod holdings;
 mod loading;

@@ -1,6 +1,6 @@
 //! The operations of the program on a map.
 
-use super::{caller::Caller, core::MapCore, holding::Request, holdings::Answer};
+use super::{core::MapCore, hold_caller::HoldCaller, holding::HoldRequest, holdings::HoldAnswer};
 use crate::broker::store::{BrokerError, Changed, MapChange, MapCondition, MapUpdate, Position};
 use crate::{
     error::{Error, Resource, Result},
@@ -74,17 +74,17 @@ impl MapCore {
         let limit = self.settings.max_held;
         let refused = self.change(|state| {
             let holdings = &mut state.map.holdings;
-            let caller = Caller::Hold(completer, permit);
+            let caller = HoldCaller::Hold(completer, permit);
             if holdings.len() >= limit && !holdings.has(&key) {
                 return Some(caller);
             }
             holdings.set_node(Some(node));
-            holdings.request(key, Request::Hold { value, condition, caller });
+            holdings.request(key, HoldRequest::Hold { value, condition, caller });
             None
         });
         if let Some(caller) = refused {
             let full = Error::Full { resource: Resource::HeldEntries, limit };
-            caller.answer(Answer::Failed(full));
+            caller.answer(HoldAnswer::Failed(full));
         }
         self.pump_or_close();
         completion
@@ -96,17 +96,17 @@ impl MapCore {
             Err(error) => return Completion::ready(Err(error)),
         };
         let (completer, completion) = completion(None);
-        let caller = Caller::Release(completer, permit);
+        let caller = HoldCaller::Release(completer, permit);
         let not_held = self.change(|state| {
             let holdings = &mut state.map.holdings;
             if !holdings.has(&key) {
                 return Some(caller);
             }
-            holdings.request(key, Request::Release { caller });
+            holdings.request(key, HoldRequest::Release { caller });
             None
         });
         if let Some(caller) = not_held {
-            caller.answer(Answer::Released(false));
+            caller.answer(HoldAnswer::Released(false));
         }
         self.pump_or_close();
         completion

@@ -3,10 +3,10 @@
 //! Invariant: one thread at a time carries out steps, in order.
 
 use super::{
-    caller::Caller,
     core::{CoreState, MapCore},
     event::MapEvent,
-    holdings::Batch,
+    hold_caller::HoldCaller,
+    holdings::HoldBatch,
     replica::ReplicaChange,
     state::MapStep,
 };
@@ -21,7 +21,7 @@ use crate::{
 use std::{sync::Arc, time::Duration};
 
 impl CoreState {
-    fn next_step(&mut self, is_first: bool) -> Option<MapStep<Caller>> {
+    fn next_step(&mut self, is_first: bool) -> Option<MapStep<HoldCaller>> {
         if is_first && self.is_pumping {
             return None;
         }
@@ -49,7 +49,7 @@ impl MapCore {
         }
     }
 
-    fn carry_out(self: &Arc<Self>, step: MapStep<Caller>) {
+    fn carry_out(self: &Arc<Self>, step: MapStep<HoldCaller>) {
         let metrics = &self.node.metrics;
         match step {
             MapStep::Changed(ReplicaChange { key, before, now }) => {
@@ -115,8 +115,8 @@ impl MapCore {
 
     // ---- held entries ---------------------------------------------------------------------------
 
-    fn update_held(self: &Arc<Self>, batch: Batch, seen: Option<Position>) {
-        let Batch { number, owner, changes } = batch;
+    fn update_held(self: &Arc<Self>, batch: HoldBatch, seen: Option<Position>) {
+        let HoldBatch { number, owner, changes } = batch;
         let mut update = MapUpdate::new(self.name.clone(), changes);
         (update.owner, update.seen, update.max_entries) = (owner, seen, self.settings.max_entries);
         let map = Arc::downgrade(self);

@@ -5,7 +5,7 @@
 
 use super::{
     follower::{FollowStep, MapFollower, MapLimits, Unused},
-    holdings::{Answer, Batch, HoldStep, Holdings},
+    holdings::{HoldAnswer, HoldBatch, HoldStep, Holdings},
     replica::ReplicaChange,
 };
 use crate::broker::store::{BrokerError, Changed, NodeId, Position, Snapshot};
@@ -24,8 +24,8 @@ pub(super) enum MapStep<C> {
     /// Read a snapshot, and pass the answer with the number.
     Read(u64, Option<Position>),
     /// Make changes for the position that the node has seen, and pass the answer.
-    Update(Batch, Option<Position>),
-    Answer(C, Answer),
+    Update(HoldBatch, Option<Position>),
+    Answer(C, HoldAnswer),
     /// Nothing, so that the lock is released for a moment.
     Continue,
 }

@@ -5,8 +5,8 @@
 
 use super::{
     follower::MapLimits,
-    holding::Request,
-    holdings::{Answer, Batch},
+    holding::HoldRequest,
+    holdings::{HoldAnswer, HoldBatch},
     replica::ReplicaChange,
     state::{MapState, MapStep},
 };
@@ -299,12 +299,12 @@ enum Under<Q, A> {
 type Made = (Result<Changed, BrokerError>, u64);
 
 /// A key, and whether the request is to hold it.
-type Caller = (Bytes, bool);
+type KeyCaller = (Bytes, bool);
 
 /// A map of the node `a`, with the program that uses it.
 struct Simulation {
     store: Store,
-    map: MapState<Caller>,
+    map: MapState<KeyCaller>,
     /// What the program knows by the events.
     shadow: Entries,
     /// The keys that the program holds, and when the store made them its own at the latest.
@@ -312,7 +312,7 @@ struct Simulation {
     /// Requests without an answer.
     unanswered: usize,
     read: Option<(u64, Under<Option<Position>, Snapshot>)>,
-    update: Option<(Batch, Option<Position>, Option<Made>)>,
+    update: Option<(HoldBatch, Option<Position>, Option<Made>)>,
     verify: Option<Under<Option<Position>, TopicTop>>,
     is_interrupted: bool,
     reads: usize,
@@ -397,7 +397,7 @@ impl Simulation {
                 }
             }
             Op::ExecuteUpdate => {
-                if let Some((Batch { owner, changes, .. }, seen, answer @ None)) = &mut self.update {
+                if let Some((HoldBatch { owner, changes, .. }, seen, answer @ None)) = &mut self.update {
                     let changed = store.change(owner.clone(), changes, *seen);
                     *answer = Some((changed, store.time));
                 }
@@ -445,12 +445,12 @@ impl Simulation {
                     }
                 };
                 self.unanswered += 1;
-                let request = Request::Hold { value: store.value(), condition, caller: (key(at), true) };
+                let request = HoldRequest::Hold { value: store.value(), condition, caller: (key(at), true) };
                 map.holdings.request(key(at), request);
             }
             Op::Release(at) if map.holdings.has(&key(at)) => {
                 self.unanswered += 1;
-                map.holdings.request(key(at), Request::Release { caller: (key(at), false) });
+                map.holdings.request(key(at), HoldRequest::Release { caller: (key(at), false) });
             }
             Op::EndLease | Op::EndLeaseOnly => {
                 store.alive.retain(|node| node.name() != "a");
@@ -517,10 +517,10 @@ impl Simulation {
                 MapStep::Answer((key, is_hold), answer) => {
                     self.unanswered -= 1;
                     match answer {
-                        Answer::Held(_) => drop(self.held.insert(key, self.made_at)),
-                        Answer::Refused | Answer::Failed(_) if is_hold => {}
-                        Answer::Released(_) | Answer::Failed(_) => drop(self.held.remove(&key)),
-                        Answer::Refused => panic!("a release has no condition"),
+                        HoldAnswer::Held(_) => drop(self.held.insert(key, self.made_at)),
+                        HoldAnswer::Refused | HoldAnswer::Failed(_) if is_hold => {}
+                        HoldAnswer::Released(_) | HoldAnswer::Failed(_) => drop(self.held.remove(&key)),
+                        HoldAnswer::Refused => panic!("a release has no condition"),
                     }
                 }
             }
@@ -602,7 +602,7 @@ fn entries_are_set_again_in_batches_after_another_lease_has_begun() {
     for n in 0..2500 {
         let key = Bytes::from(n.to_string());
         simulation.unanswered += 1;
-        let request = Request::Hold { value: "x".into(), condition: None, caller: (key.clone(), true) };
+        let request = HoldRequest::Hold { value: "x".into(), condition: None, caller: (key.clone(), true) };
         simulation.map.holdings.request(key, request);
     }
     serve(&mut simulation);
