@@ -182,8 +182,8 @@ impl MapTopic {
     ///   [`max_payload`](crate::broker::TopicsBuilder::max_payload).
     /// - [`Error::Full`](crate::Error::Full) if the node holds too many entries, or if too many
     ///   operations are unanswered.
-    /// - [`BrokerError::LeaseEnded`](crate::broker::BrokerError::LeaseEnded) while the node is without
-    ///   [authority](crate::broker::Topics::authority).
+    /// - [`BrokerError::LeaseEnded`](crate::broker::BrokerError::LeaseEnded) while the node is
+    ///   without [authority](crate::broker::Topics::authority).
     /// - Another [`BrokerError`](crate::broker::BrokerError). If the entry was set all the same,
     ///   the node removes it, unless a later call holds it.
     pub fn hold(

@@ -102,9 +102,9 @@ impl TopicsBuilder {
     }
 
     /// Calls `callback` when the lease of the node begins and ends. Entries of maps that the node
-    /// [holds](crate::broker::MapTopic::hold) are set again when a lease begins; a program that owns
-    /// entries without a `MapTopic` has to set them itself. The callback runs on any thread, and
-    /// must not block.
+    /// [holds](crate::broker::MapTopic::hold) are set again when a lease begins. A program that
+    /// owns entries without a `MapTopic` has to set them itself. The callback runs on any thread,
+    /// and must not block.
     pub fn on_lease(mut self, callback: impl Fn(LeaseEvent) + Send + Sync + 'static) -> Self {
         self.settings.on_lease = Some(Arc::new(callback));
         self
