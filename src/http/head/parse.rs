@@ -56,7 +56,7 @@ impl RequestHead {
 /// Parses the head of a request at the start of `input`.
 ///
 /// # Errors
-/// [`HttpError`] if it is not valid, or has no end.
+/// [`HttpError`] if it is invalid or incomplete.
 pub(in crate::http) fn check_request(input: &[u8]) -> Result<RequestHead, HttpError> {
     let mut storage = [const { MaybeUninit::<Header<'_>>::uninit() }; MAX_HEADERS];
     let mut parsed = httparse::Request::new(&mut []);
@@ -205,5 +205,55 @@ fn is_other_version(word: &[u8]) -> bool {
             major.is_ascii_digit() && minor.is_ascii_digit() && !is_supported
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scanner::{HeadScanner, Scan};
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIMITS: HeadLimits = HeadLimits { first_line: 16, length: 60, lines: 4 };
+
+    /// Looks for the end of a head, then at the head.
+    fn searched(input: &[u8]) -> Option<usize> {
+        let Ok(Scan::Complete(len)) = HeadScanner::default().scan(input, &LIMITS) else { return None };
+        check_request(&input[..len]).ok().map(|head| head.len)
+    }
+
+    fn arrived(input: &[u8]) -> Option<usize> {
+        RequestHead::arrived(input, &LIMITS).map(|head| head.len)
+    }
+
+    #[test]
+    fn limits_of_a_head_that_arrives_whole_are_exact() {
+        let head = |target: &str, headers: &str| format!("GET {target} HTTP/1.1\r\nHost: a\r\n{headers}\r\n");
+        let long = |len: usize| head("/", &format!("A: {}\r\n", "b".repeat(len - 32)));
+        let accepted = [head("/", ""), head("/bc", ""), long(60), head("/", "A: b\r\nC: d\r\n")];
+        for head in accepted {
+            assert_eq!(arrived(head.as_bytes()), Some(head.len()), "{head:?}");
+        }
+        for head in [head("/bcd", ""), long(61), head("/", "A: b\r\nC: d\r\nE: f\r\n")] {
+            assert_eq!(arrived(head.as_bytes()), None, "{head:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_head_that_arrives_whole_is_accepted_like_one_in_parts(
+            lines in prop::collection::vec((
+                prop::sample::select(vec!["GET / HTTP/1.1", "Host: a", "A: b", "B:", " c", "D : e", ""]),
+                prop_oneof![8 => Just("\r\n"), 1 => Just("\n"), 1 => Just("\r")],
+            ), 0..5),
+            is_usual in any::<bool>(),
+        ) {
+            let mut input = String::from(if is_usual { "GET / HTTP/1.1\r\nHost: a\r\n" } else { "" });
+            lines.iter().for_each(|(line, end)| input.extend([*line, *end]));
+            for rest in ["", "\r\n", "\n", "\r\n\r\n"] {
+                let input = format!("{input}{rest}");
+                prop_assert_eq!(arrived(input.as_bytes()), searched(input.as_bytes()), "{:?}", input);
+            }
+        }
     }
 }

@@ -176,8 +176,8 @@ impl Headers {
         self.invalid.as_deref().map(AsRef::as_ref)
     }
 
-    /// Returns whether there may be fields that describe the body, the connection or the date. Parsed
-    /// fields may.
+    /// Returns whether there may be fields that describe the body, the connection or the date.
+    /// Parsed fields may.
     #[inline]
     pub(in crate::http) fn may_frame(&self) -> bool {
         self.may_frame
