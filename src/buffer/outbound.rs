@@ -287,14 +287,14 @@ impl OutboundBuffer {
     /// Returns `n` bytes after the first `skip` if they are contiguous.
     pub(crate) fn contiguous(&self, mut skip: usize, n: usize) -> Option<&[u8]> {
         skip += self.head;
-        let chunks = self.chunks.iter().map(Chunk::as_slice);
-        for chunk in chunks.chain([self.tail.as_slice()]) {
+        for chunk in &self.chunks {
+            let chunk = chunk.as_slice();
             if skip < chunk.len() {
                 return chunk.get(skip..skip + n);
             }
             skip -= chunk.len();
         }
-        None
+        self.tail.get(skip..skip + n)
     }
 
     /// Appends up to `most` of the bytes after the first `skip` to `to`.

@@ -19,8 +19,21 @@ pub(super) fn put_number(number: u64, output: &mut OutboundBuffer) {
     output.put_slice(in_digits(number, 10, &mut digits));
 }
 
+/// Appends the header `Content-Length`.
+#[inline]
+pub(super) fn put_length(length: u64, output: &mut OutboundBuffer) {
+    const NAME: &[u8; 16] = b"Content-Length: ";
+    let mut line = [b'\n'; 38];
+    let (before, end) = line.split_at_mut(NAME.len() + 20);
+    end[0] = b'\r';
+    let digits = in_digits(length, 10, before).len();
+    let start = 20 - digits;
+    line[start..start + NAME.len()].copy_from_slice(NAME);
+    output.put_slice(&line[start..]);
+}
+
 /// Writes `number` at the end of `digits`, and returns its digits.
-fn in_digits(mut number: u64, base: u64, digits: &mut [u8; 20]) -> &[u8] {
+fn in_digits(mut number: u64, base: u64, digits: &mut [u8]) -> &[u8] {
     let mut start = digits.len();
     loop {
         start -= 1;

@@ -68,27 +68,29 @@ fn is_port(digits: &[u8]) -> bool {
 /// Splits `bytes` behind the name bytes. Returns whether they are a registered name, possibly
 /// empty: each `%` begins an escape.
 fn split_name(bytes: &[u8]) -> (bool, &[u8]) {
-    let mut has_escape = false;
-    let end = bytes.iter().position(|byte| {
-        has_escape |= *byte == b'%';
-        !is_name_byte(*byte)
-    });
-    let (name, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
-    (!has_escape || has_escapes_only(name), rest)
+    let end = bytes.iter().position(|byte| !is_plain_name_byte(*byte)).unwrap_or(bytes.len());
+    let rest = &bytes[end..];
+    if rest.starts_with(b"%") { split_escaped_name(bytes) } else { (true, rest) }
+}
+
+#[cold]
+fn split_escaped_name(bytes: &[u8]) -> (bool, &[u8]) {
+    let end = bytes.iter().position(|byte| !is_name_byte(*byte)).unwrap_or(bytes.len());
+    let (name, rest) = bytes.split_at(end);
+    (has_escapes_only(name), rest)
 }
 
 /// Returns whether two hexadecimal digits follow each `%`.
-#[cold]
 fn has_escapes_only(bytes: &[u8]) -> bool {
     bytes.iter().enumerate().filter(|(_, byte)| **byte == b'%').all(|(at, _)| {
         bytes.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
     })
 }
 
-/// The bytes of a name. Each request has one, so a byte costs one look at a table.
-static NAME_BYTES: [bool; 256] = {
+/// The bytes of a name without escapes. Each request has one, so a byte costs one look at a table.
+static PLAIN_NAME_BYTES: [bool; 256] = {
     let mut table = [false; 256];
-    let others = b"-._~%!$&'()*+;=";
+    let others = b"-._~!$&'()*+;=";
     let mut at = 0;
     while at < others.len() {
         table[others[at] as usize] = true;
@@ -102,8 +104,12 @@ static NAME_BYTES: [bool; 256] = {
     table
 };
 
+fn is_plain_name_byte(byte: u8) -> bool {
+    PLAIN_NAME_BYTES[usize::from(byte)]
+}
+
 fn is_name_byte(byte: u8) -> bool {
-    NAME_BYTES[usize::from(byte)]
+    byte == b'%' || is_plain_name_byte(byte)
 }
 
 /// Removes spaces and tabs around `bytes`.

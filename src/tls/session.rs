@@ -106,6 +106,7 @@ impl Session {
     }
 
     /// Like [`Connection::read`].
+    #[inline]
     pub(super) fn read(
         &mut self,
         input: &mut [u8],
@@ -139,7 +140,13 @@ impl Session {
     }
 
     /// Returns whether rustls can process `input`.
+    #[inline]
     fn look(&mut self, input: &[u8]) -> Result<bool, Refusal> {
+        if let Opening::Passed = self.opening { Ok(true) } else { self.look_at_opening(input) }
+    }
+
+    #[inline(never)]
+    fn look_at_opening(&mut self, input: &[u8]) -> Result<bool, Refusal> {
         let refusal = match &mut self.opening {
             Opening::Passed => return Ok(true),
             Opening::ClientHello(hello) => match hello.look(input) {

@@ -66,7 +66,8 @@ pub(super) fn read_once<T: Transport>(
     if filters.input_has_ended() {
         return Read::End;
     }
-    if !filters.is_established() {
+    let is_handshake = !filters.is_established();
+    if is_handshake {
         if io.handshakes_left == 0 {
             return Read::HeldUp;
         }
@@ -83,18 +84,20 @@ pub(super) fn read_once<T: Transport>(
     let partial = core.state.inbound.undecoded().len().min(RECEIVE_SIZE / 2);
     let size = size.min((RECEIVE_SIZE - partial - front).max(RECEIVE_SIZE / 4));
     let mut wire = io.services.filter_buffers.take_wire(front + size);
-    let read = read_wire(core, transport, io, &mut wire[..front + size], front);
+    let read = read_wire(core, transport, io, &mut wire[..front + size], front, is_handshake);
     io.services.filter_buffers.return_wire(wire);
     read
 }
 
-/// Reads into `wire`, behind the first `front` bytes, which are free to use.
+/// Reads into `wire`, behind the first `front` bytes, which are free to use. A read of a handshake
+/// takes one of those of this turn.
 fn read_wire<T: Transport>(
     core: &mut ChannelCore,
     transport: &mut T,
     io: &mut LoopIo,
     wire: &mut [u8],
     front: usize,
+    is_handshake: bool,
 ) -> Read {
     match fill(transport, &io.metrics, &mut wire[front..]) {
         Ok(0) => open(core, transport, io, Input::End, true),
@@ -102,7 +105,7 @@ fn read_wire<T: Transport>(
             let end = front + n;
             let full = end == wire.len();
             let last = note_bytes(core, io, &wire[..end], end - front, full);
-            if core.state.extras.filters().is_some_and(|filters| !filters.is_established()) {
+            if is_handshake {
                 io.handshakes_left = io.handshakes_left.saturating_sub(1);
             }
             let read = open(core, transport, io, Input::Wire(&mut wire[..end], front), last);
@@ -172,7 +175,7 @@ fn open<T: Transport>(
     let ended = core.state.extras.filters_mut().is_some_and(|filters| filters.input_has_ended());
     let last = last && !ended;
     // An error of the filters precedes `read_complete`, also that of too many kept bytes.
-    let batch = batch(last && result.is_ok() && core.state.extras.kept_in_filters() == 0);
+    let batch = batch(last && result.is_ok() && !core.state.extras.filters_have_kept());
     let read = if spilled.is_empty() {
         deliver(core, transport, io, kept, received, last, batch)
     } else {

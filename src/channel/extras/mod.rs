@@ -143,6 +143,7 @@ impl Extras {
     }
 
     /// Removes the filters if all of them have finished, so that the channel goes on without them.
+    #[inline]
     pub(in crate::channel) fn drop_finished_filters(&mut self) {
         if let Some(parts) = &mut self.0
             && let Some(filters) = parts.filters.take_if(|filters| filters.are_gone())
@@ -189,6 +190,12 @@ impl Extras {
     /// Returns the number of incomplete wire bytes in the filters.
     pub(in crate::channel) fn kept_in_filters(&self) -> usize {
         self.filters().map_or(0, Filters::kept)
+    }
+
+    /// Returns whether there are incomplete wire bytes in the filters.
+    #[inline]
+    pub(in crate::channel) fn filters_have_kept(&self) -> bool {
+        self.filters().is_some_and(Filters::has_kept)
     }
 
     pub(in crate::channel) fn note_messages_dropped(&mut self, messages: u64) {

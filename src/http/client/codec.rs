@@ -11,7 +11,7 @@ use crate::{
     http::{
         Body, Headers, Part, Request, Response, StatusCode, Version,
         body::{BodyDecoder, BodyPart},
-        encode::{put_chunk, put_last_chunk, put_number, unencodable},
+        encode::{put_chunk, put_last_chunk, put_length, unencodable},
         error::HttpError,
         head::{
             Framing, HeadFacts, HeadLimits, HeadScanner, Scan, announced_framing, parse_response,
@@ -141,11 +141,7 @@ impl ClientCodec {
         put_lines(request, self.host.as_deref(), |bytes| output.put_slice(bytes))?;
         match framing {
             RequestFraming::None => {}
-            RequestFraming::Length(length) => {
-                output.put_slice(b"Content-Length: ");
-                put_number(length, output);
-                output.put_slice(b"\r\n");
-            }
+            RequestFraming::Length(length) => put_length(length, output),
             RequestFraming::Chunked => output.put_slice(b"Transfer-Encoding: chunked\r\n"),
         }
         if !request.is_keep_alive() {

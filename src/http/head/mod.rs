@@ -8,5 +8,5 @@ mod scanner;
 pub(super) use facts::HeadFacts;
 pub(super) use framing::{Framing, RequestKind, announced_framing, request_framing, response_framing};
 pub(crate) use parse::forbidden_trailer;
-pub(super) use parse::{parse_request, parse_response, parse_trailers};
+pub(super) use parse::{RequestHead, check_request, parse_response, parse_trailers};
 pub(super) use scanner::{HeadLimits, HeadScanner, Scan};

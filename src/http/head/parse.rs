@@ -1,6 +1,6 @@
 //! Parses complete heads and trailers with httparse, and applies checks that httparse lacks.
 
-use super::facts::HeadFacts;
+use super::{facts::HeadFacts, scanner::HeadLimits};
 use crate::http::{
     Headers, Request, Response, StatusCode, Version,
     error::HttpError,
@@ -13,21 +13,64 @@ use std::mem::MaybeUninit;
 /// The largest value of [`HttpSettings::max_headers`](crate::http::HttpSettings::max_headers).
 const MAX_HEADERS: usize = 256;
 
-/// Parses the head of a request. Its lines end in CRLF.
-pub(in crate::http) fn parse_request(mut head: Bytes) -> Result<(Request, HeadFacts), HttpError> {
+/// The length of ` HTTP/1.1` and CRLF.
+const BEHIND_TARGET: usize = 11;
+
+/// The head of a request that was checked.
+#[derive(Clone, Copy)]
+pub(in crate::http) struct RequestHead {
+    len: usize,
+    method_len: u16,
+    /// The length of method and target.
+    line_len: usize,
+    version: Version,
+    /// The number of lines, without the empty line.
+    lines: usize,
+    /// Whether all lines end in CRLF. httparse also accepts LF alone, but no CR elsewhere.
+    has_line_ends: bool,
+    pub(in crate::http) facts: HeadFacts,
+}
+
+impl RequestHead {
+    /// Returns the head at the start of `input` if all of it has arrived, is valid, and is within
+    /// `limits`. Otherwise the caller looks for its end or for the error.
+    ///
+    /// The usual head arrives whole, so its bytes are looked at once.
+    pub(in crate::http) fn arrived(input: &[u8], limits: &HeadLimits) -> Option<Self> {
+        let head = check_request(&input[..input.len().min(limits.length)]).ok()?;
+        let first_line = head.line_len + BEHIND_TARGET - 2;
+        let is_within = first_line <= limits.first_line && head.lines <= limits.lines;
+        (is_within && head.has_line_ends).then_some(head)
+    }
+
+    /// Takes the request from the input at whose start the head was found.
+    pub(in crate::http) fn take(&self, input: &mut Bytes) -> Request {
+        let line = input.split_to(self.line_len);
+        input.advance(BEHIND_TARGET);
+        let headers = input.split_to(self.len - self.line_len - BEHIND_TARGET - 2);
+        input.advance(2);
+        Request::parsed(line, self.method_len, self.version, Headers::parsed(headers))
+    }
+}
+
+/// Parses the head of a request at the start of `input`.
+///
+/// # Errors
+/// [`HttpError`] if it is invalid or incomplete.
+pub(in crate::http) fn check_request(input: &[u8]) -> Result<RequestHead, HttpError> {
     let mut storage = [const { MaybeUninit::<Header<'_>>::uninit() }; MAX_HEADERS];
     let mut parsed = httparse::Request::new(&mut []);
     let config = ParserConfig::default();
-    let result = config.parse_request_with_uninit_headers(&mut parsed, &head, &mut storage);
-    if !matches!(result, Ok(Status::Complete(_))) {
-        return Err(cause(result.err(), first_line(&head).rsplit(|byte| *byte == b' ').next()));
-    }
+    let len = match config.parse_request_with_uninit_headers(&mut parsed, input, &mut storage) {
+        Ok(Status::Complete(len)) => len,
+        other => return Err(cause(other.err(), first_line(input).rsplit(|byte| *byte == b' ').next())),
+    };
     let (Some(method), Some(target), Some(version)) = (parsed.method, parsed.path, parsed.version) else {
         return Err(HttpError::StartLine("incomplete"));
     };
     // The line must have no other bytes than these: httparse skips some spaces.
     let line_len = method.len() + 1 + target.len();
-    if !is_target(target.as_bytes()) || !head[line_len..].starts_with(b" HTTP/1.") {
+    if !is_target(target.as_bytes()) || !input[line_len..].starts_with(b" HTTP/1.") {
         return Err(HttpError::StartLine("the target"));
     }
     if !has_valid_form(method, target) {
@@ -37,11 +80,13 @@ pub(in crate::http) fn parse_request(mut head: Bytes) -> Result<(Request, HeadFa
     let version = version_of(version)?;
     let facts = facts(parsed.headers, HeadFacts::note_in_request)?;
     facts.check_host(version)?;
-    let line = head.split_to(line_len);
-    // Behind " HTTP/1.x" and CRLF, up to the empty line.
-    head.advance(11);
-    head.truncate(head.len() - 2);
-    Ok((Request::parsed(line, method_len, version, Headers::parsed(head)), facts))
+    let follows_crlf = |field: &Header<'_>| {
+        let start = field.name.as_ptr().addr() - input.as_ptr().addr();
+        input[..start].ends_with(b"\r\n")
+    };
+    let has_line_ends = input[..len].ends_with(b"\r\n\r\n") && parsed.headers.iter().all(follows_crlf);
+    let lines = parsed.headers.len() + 1;
+    Ok(RequestHead { len, method_len, line_len, version, lines, has_line_ends, facts })
 }
 
 /// Returns whether the target has one of the four forms of RFC 9112, section 3.2. User information
@@ -160,5 +205,55 @@ fn is_other_version(word: &[u8]) -> bool {
             major.is_ascii_digit() && minor.is_ascii_digit() && !is_supported
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scanner::{HeadScanner, Scan};
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIMITS: HeadLimits = HeadLimits { first_line: 16, length: 60, lines: 4 };
+
+    /// Looks for the end of a head, then at the head.
+    fn searched(input: &[u8]) -> Option<usize> {
+        let Ok(Scan::Complete(len)) = HeadScanner::default().scan(input, &LIMITS) else { return None };
+        check_request(&input[..len]).ok().map(|head| head.len)
+    }
+
+    fn arrived(input: &[u8]) -> Option<usize> {
+        RequestHead::arrived(input, &LIMITS).map(|head| head.len)
+    }
+
+    #[test]
+    fn limits_of_a_head_that_arrives_whole_are_exact() {
+        let head = |target: &str, headers: &str| format!("GET {target} HTTP/1.1\r\nHost: a\r\n{headers}\r\n");
+        let long = |len: usize| head("/", &format!("A: {}\r\n", "b".repeat(len - 32)));
+        let accepted = [head("/", ""), head("/bc", ""), long(60), head("/", "A: b\r\nC: d\r\n")];
+        for head in accepted {
+            assert_eq!(arrived(head.as_bytes()), Some(head.len()), "{head:?}");
+        }
+        for head in [head("/bcd", ""), long(61), head("/", "A: b\r\nC: d\r\nE: f\r\n")] {
+            assert_eq!(arrived(head.as_bytes()), None, "{head:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_head_that_arrives_whole_is_accepted_like_one_in_parts(
+            lines in prop::collection::vec((
+                prop::sample::select(vec!["GET / HTTP/1.1", "Host: a", "A: b", "B:", " c", "D : e", ""]),
+                prop_oneof![8 => Just("\r\n"), 1 => Just("\n"), 1 => Just("\r")],
+            ), 0..5),
+            is_usual in any::<bool>(),
+        ) {
+            let mut input = String::from(if is_usual { "GET / HTTP/1.1\r\nHost: a\r\n" } else { "" });
+            lines.iter().for_each(|(line, end)| input.extend([*line, *end]));
+            for rest in ["", "\r\n", "\n", "\r\n\r\n"] {
+                let input = format!("{input}{rest}");
+                prop_assert_eq!(arrived(input.as_bytes()), searched(input.as_bytes()), "{:?}", input);
+            }
+        }
     }
 }

@@ -38,6 +38,11 @@ impl HeadScanner {
     /// The state at the start of a head.
     pub(in crate::http) const NEW: HeadScanner = HeadScanner { scanned: 0, line_start: 0, lines: 0 };
 
+    /// Returns whether nothing of the head has been looked at.
+    pub(in crate::http) fn is_new(&self) -> bool {
+        self.scanned == 0
+    }
+
     /// Continues in `input`, which begins with the bytes of earlier calls.
     ///
     /// # Errors

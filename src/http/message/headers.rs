@@ -32,6 +32,9 @@ pub struct Headers {
     /// The name of the first invalid field that was added. A thin pointer, because messages are
     /// moved through the pipeline by value.
     invalid: Option<Box<Box<str>>>,
+    /// Whether there may be a field that a server looks at when it sends a response. Kept, so that
+    /// fields that are shared by many responses are looked at once.
+    may_frame: bool,
 }
 
 #[derive(Clone)]
@@ -54,13 +57,13 @@ impl Headers {
 
     /// Returns the fields of a head. Each line was parsed, so it has a colon and ends in CRLF.
     pub(in crate::http) fn parsed(lines: Bytes) -> Self {
-        Headers { lines: Lines::Shared(lines), invalid: None }
+        Headers { lines: Lines::Shared(lines), invalid: None, may_frame: true }
     }
 
     /// Returns fields whose lines were built from checked names and values.
     #[cfg(feature = "http-types")]
     pub(super) fn built(lines: Vec<u8>) -> Self {
-        Headers { lines: Lines::Built(lines), invalid: None }
+        Headers { lines: Lines::Built(lines), invalid: None, may_frame: true }
     }
 
     /// Returns the number of lines, which is at least that of the fields.
@@ -108,6 +111,7 @@ impl Headers {
         if !is_token(name) || !is_field_value(value) {
             return self.refuse(name);
         }
+        self.may_frame |= is_framing(name);
         let lines = self.build();
         lines.reserve(name.len() + value.len() + 4);
         lines.extend_from_slice(name);
@@ -172,6 +176,13 @@ impl Headers {
         self.invalid.as_deref().map(AsRef::as_ref)
     }
 
+    /// Returns whether there may be fields that describe the body, the connection or the date.
+    /// Parsed fields may.
+    #[inline]
+    pub(in crate::http) fn may_frame(&self) -> bool {
+        self.may_frame
+    }
+
     /// Returns the fields: name and value.
     #[inline]
     pub(in crate::http) fn fields(&self) -> Fields<'_> {
@@ -227,6 +238,12 @@ impl Headers {
     pub fn is_empty(&self) -> bool {
         self.lines().is_empty()
     }
+}
+
+/// Returns whether a field of this name describes the body, the connection or the date.
+fn is_framing(name: &[u8]) -> bool {
+    const NAMES: [&str; 4] = ["date", "connection", "content-length", "transfer-encoding"];
+    NAMES.into_iter().any(|framing| name.eq_ignore_ascii_case(framing.as_bytes()))
 }
 
 /// Iterates over lines: name and value.

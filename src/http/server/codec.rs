@@ -13,7 +13,7 @@ use crate::{
         Body, Part, Request,
         body::{BodyDecoder, BodyPart},
         error::HttpError,
-        head::{Framing, HeadLimits, HeadScanner, Scan, parse_request, request_framing},
+        head::{Framing, HeadLimits, HeadScanner, RequestHead, Scan, check_request, request_framing},
         settings::HttpSettings,
     },
     pipeline::Codec,
@@ -71,8 +71,16 @@ impl ServerCodec {
                     // The request line, and the headers.
                     lines: self.settings.max_headers + 1,
                 };
-                let Scan::Complete(len) = scanner.scan(input, &limits)? else { return Ok(None) };
-                let (mut request, facts) = parse_request(input.split_to(len))?;
+                let arrived = scanner.is_new().then(|| RequestHead::arrived(input, &limits)).flatten();
+                let head = match arrived {
+                    Some(head) => head,
+                    None => {
+                        let Scan::Complete(len) = scanner.scan(input, &limits)? else { return Ok(None) };
+                        check_request(&input[..len])?
+                    }
+                };
+                let mut request = head.take(input);
+                let facts = head.facts;
                 let framing = request_framing(&request, &facts)?;
                 let body = match framing {
                     Framing::None | Framing::UntilClose => Body::Empty,

@@ -9,6 +9,7 @@ use crate::{
     },
 };
 use bytes::Bytes;
+use std::time::SystemTime;
 
 /// A request and its response. One exists at a time on a connection.
 ///
@@ -149,10 +150,10 @@ impl Exchange {
     pub(super) fn frame(
         &self,
         part: Part<Response>,
-        date: impl FnOnce() -> [u8; 29],
+        now: impl FnOnce() -> SystemTime,
     ) -> Result<(Option<FramedResponse>, ExchangeChange)> {
         match part {
-            Part::Head(response) => self.frame_head(response, date),
+            Part::Head(response) => self.frame_head(response, now),
             Part::Body(bytes) => self.frame_body(bytes),
             Part::End(trailers) => {
                 let framed = match self.output {
@@ -188,7 +189,7 @@ impl Exchange {
     fn frame_head(
         &self,
         mut response: Response,
-        date: impl FnOnce() -> [u8; 29],
+        now: impl FnOnce() -> SystemTime,
     ) -> Result<(Option<FramedResponse>, ExchangeChange)> {
         if self.output != Output::Awaited {
             return Err(unencodable("a response without a request"));
@@ -206,7 +207,7 @@ impl Exchange {
         let is_event_stream = response.is_event_stream();
         let body = response.take_body();
         let drops_parts = body.is_streamed().then_some(is_event_stream && !self.kind.allows_body(status));
-        let (framing, now, output) = if becomes_tunnel {
+        let (framing, content, output) = if becomes_tunnel {
             (ResponseFraming::None, Bytes::new(), Output::Upgraded)
         } else if !self.kind.allows_body(status) {
             let may_have_length = status != StatusCode::NO_CONTENT;
@@ -242,7 +243,7 @@ impl Exchange {
         if !keep_alive && !becomes_tunnel && facts.has_connection && (facts.keeps_alive || !facts.closes) {
             announce_close(response.headers_mut());
         }
-        let date = (!facts.has_date).then(date);
+        let date = (!facts.has_date).then(now);
         let then = match output {
             Output::Complete => Then::Finish,
             Output::Upgraded => Then::Upgrade,
@@ -250,7 +251,7 @@ impl Exchange {
         };
         let change =
             ExchangeChange { output, keep_alive: Some(keep_alive), is_event_stream, drops_parts, then };
-        Ok((Some(FramedResponse::Head { response, framing, connection, date, body: now }), change))
+        Ok((Some(FramedResponse::Head { response, framing, connection, date, body: content }), change))
     }
 
     /// Frames a response that another one follows, or a change of protocols.
@@ -332,6 +333,9 @@ impl Facts {
     /// [`Error::Encode`](crate::Error::Encode) if a header contradicts the body.
     fn of(response: &Response) -> Result<Facts> {
         let mut facts = Facts::default();
+        if !response.headers().may_frame() {
+            return Ok(facts);
+        }
         for (name, value) in response.headers().fields() {
             match name.len() {
                 4 if name.eq_ignore_ascii_case(b"date") => facts.has_date = true,

@@ -1,15 +1,16 @@
 //! Encoding of responses whose framing is decided.
 
-use super::date::DATE_LEN;
+use super::date::date_line;
 use crate::{
     buffer::OutboundBuffer,
     error::Result,
     http::{
         Headers, Response, StatusCode,
-        encode::{put_chunk, put_last_chunk, put_number, unencodable},
+        encode::{put_chunk, put_last_chunk, put_length, put_number, unencodable},
     },
 };
 use bytes::Bytes;
+use std::{mem, time::SystemTime};
 
 /// A part of a response for the codec.
 pub(super) enum FramedResponse {
@@ -17,8 +18,8 @@ pub(super) enum FramedResponse {
         response: Response,
         framing: ResponseFraming,
         connection: Connection,
-        /// The value of `Date`.
-        date: Option<[u8; DATE_LEN]>,
+        /// The time of the header `Date`, if it is added.
+        date: Option<SystemTime>,
         /// Bytes of the body to send with the head.
         body: Bytes,
     },
@@ -50,42 +51,37 @@ pub(super) enum Connection {
 }
 
 impl FramedResponse {
-    pub(super) fn encode(self, output: &mut OutboundBuffer) -> Result {
-        match self {
+    pub(super) fn encode(mut self, output: &mut OutboundBuffer) -> Result {
+        // Matched in place: a response is not moved again.
+        match &mut self {
             FramedResponse::Head { response, framing, connection, date, body } => {
                 if let Some(name) = response.headers().invalid() {
                     return Err(unencodable(format!("the header {name:?} is invalid")));
                 }
                 status_line(response.status(), output);
                 output.put_slice(response.headers().lines());
-                match framing {
-                    ResponseFraming::Length(length) => {
-                        output.put_slice(b"Content-Length: ");
-                        put_number(length, output);
-                        output.put_slice(b"\r\n");
-                    }
+                match *framing {
+                    ResponseFraming::Length(length) => put_length(length, output),
                     ResponseFraming::Chunked => output.put_slice(b"Transfer-Encoding: chunked\r\n"),
                     ResponseFraming::None => {}
                 }
-                match connection {
+                match *connection {
                     Connection::Default => {}
                     Connection::Close => output.put_slice(b"Connection: close\r\n"),
                     Connection::KeepAlive => output.put_slice(b"Connection: keep-alive\r\n"),
                 }
                 if let Some(date) = date {
-                    output.put_slice(b"Date: ");
-                    output.put_slice(&date);
-                    output.put_slice(b"\r\n");
+                    output.put_slice(&date_line(*date));
                 }
                 output.put_slice(b"\r\n");
                 if !body.is_empty() {
-                    output.put(body);
+                    output.put(mem::take(body));
                 }
             }
             FramedResponse::Continue => output.put_slice(b"HTTP/1.1 100 Continue\r\n\r\n"),
-            FramedResponse::Data(bytes) => output.put(bytes),
-            FramedResponse::Chunk(bytes) => put_chunk(bytes, output),
-            FramedResponse::LastChunk(trailers) => return put_last_chunk(&trailers, output),
+            FramedResponse::Data(bytes) => output.put(mem::take(bytes)),
+            FramedResponse::Chunk(bytes) => put_chunk(mem::take(bytes), output),
+            FramedResponse::LastChunk(trailers) => return put_last_chunk(trailers, output),
         }
         Ok(())
     }

@@ -1,7 +1,6 @@
 //! The stage of a server: one exchange at a time, keep-alive, times, and answers to errors.
 
 use super::{
-    date::http_date,
     exchange::{Exchange, ExchangeChange, Input, Output, Then},
     framed_response::FramedResponse,
     http_server_settings::HttpServerSettings,
@@ -135,10 +134,10 @@ impl ServerStage {
             && exchange.output == Output::Awaited
         {
             exchange.keep_alive = false;
-            let date = http_date(ctx.wall_time());
+            let now = ctx.wall_time();
             for page in settings.error_pages(status) {
                 // With a full buffer or a closed channel, no page can be sent.
-                if let Ok((Some(framed), _)) = exchange.frame(page.into(), || date)
+                if let Ok((Some(framed), _)) = exchange.frame(page.into(), || now)
                     && ctx.write(framed).is_ok()
                 {
                     break;
@@ -164,12 +163,12 @@ impl ServerStage {
     #[cold]
     fn refuse(&mut self, ctx: &mut Ctx<'_>, retry_after: Duration) {
         let settings = self.settings.clone();
-        let date = http_date(ctx.wall_time());
+        let now = ctx.wall_time();
         let seconds = retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0);
         for page in settings.pages(StatusCode::SERVICE_UNAVAILABLE) {
             let page = page.header("Retry-After", seconds.to_string());
             let Some(exchange) = self.exchange() else { return };
-            let Ok((framed, change)) = exchange.frame(page.into(), || date) else { continue };
+            let Ok((framed, change)) = exchange.frame(page.into(), || now) else { continue };
             if framed.is_some_and(|framed| ctx.write(framed).is_err()) {
                 continue;
             }
@@ -255,11 +254,11 @@ impl ServerStage {
                 let Some(exchange) = exchange else {
                     return Err(unencodable("a response without a request"));
                 };
-                exchange.frame(Part::Head(response), || http_date(ctx.wall_time())).map(Some)
+                exchange.frame(Part::Head(response), || ctx.wall_time()).map(Some)
             }
             part => match exchange {
                 Some(exchange) if exchange.is_responding() || !drops_parts => {
-                    exchange.frame(part, || http_date(ctx.wall_time())).map(Some)
+                    exchange.frame(part, || ctx.wall_time()).map(Some)
                 }
                 _ if drops_parts => Ok(None),
                 _ => Err(unencodable("a part of a response that has not begun")),

@@ -41,11 +41,11 @@ impl<C: Codec> Links for Framed<C> {
             return self.pull_last(input, pass);
         }
         let before = input.len();
-        let message = self.0.decode(input)?;
-        if input.len() == before && message.is_some() {
+        let Some(message) = self.0.decode(input)? else { return Ok(None) };
+        if input.len() == before {
             return Err(Error::other("the codec returned a message without consuming input"));
         }
-        Ok(message)
+        Ok(Some(message))
     }
 
     #[inline(always)]

@@ -180,7 +180,7 @@ impl ChannelCore {
     /// Otherwise the result would depend on where the peer's segments end.
     #[inline]
     pub(crate) fn handle_filtered_input(&mut self, services: &mut LoopServices) {
-        if self.state.status.has(Memory::LIMITED) || self.state.extras.kept_in_filters() > 0 {
+        if self.state.status.has(Memory::LIMITED) || self.state.extras.filters_have_kept() {
             self.check_filtered_input(services);
         }
     }

@@ -95,10 +95,16 @@ impl ChannelState {
 
     // ---- boundaries ----
 
+    /// Returns whether the overflow policy drops messages, so that their boundaries matter.
+    #[inline]
+    pub(crate) fn drops_messages(&self) -> bool {
+        self.status.has(Memory::DROPS)
+    }
+
     /// Prepares for a message: pending bytes without an entry were written by a stage.
     #[inline]
     pub(crate) fn before_write(&mut self) {
-        if self.status.has(Memory::DROPS) {
+        if self.drops_messages() {
             // Left by an earlier message without a confirmation.
             self.status.unset(Memory::DROPPED);
             self.enter_message();
@@ -108,7 +114,7 @@ impl ChannelState {
     /// Enters pending bytes without an entry, if message boundaries matter.
     #[inline]
     pub(super) fn enter_written(&mut self) {
-        if self.status.has(Memory::DROPS) {
+        if self.drops_messages() {
             self.enter_message();
         }
     }
@@ -122,11 +128,17 @@ impl ChannelState {
         }
     }
 
-    /// Accounts for a message that was encoded.
+    /// Counts a message that was encoded.
     #[inline]
-    pub(crate) fn after_write(&mut self, services: &mut LoopServices) {
+    pub(crate) fn count_written(&mut self, services: &mut LoopServices) {
         services.tally.messages_written += 1;
         self.outbound.messages += 1;
+    }
+
+    /// Counts a message that was encoded, and drops others if it exceeds the limit.
+    #[inline]
+    pub(crate) fn after_write(&mut self, services: &mut LoopServices) {
+        self.count_written(services);
         if self.drops_oldest() {
             self.enter_message();
             self.drop_oldest(services);

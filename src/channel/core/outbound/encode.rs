@@ -86,7 +86,7 @@ impl ChannelState {
     /// Returns whether a message that waits may be dropped in favour of newer ones.
     #[inline]
     pub(crate) fn drops_oldest(&self) -> bool {
-        self.status.has(Memory::DROPS) && self.config.overflow == Overflow::DropOldest
+        self.drops_messages() && self.config.overflow == Overflow::DropOldest
     }
 
     /// Returns the error of a write beyond the limit.

@@ -102,7 +102,9 @@ impl Filters {
         let result = if self.wire_has_ended() {
             Ok(())
         } else {
-            opened.put(&std::mem::take(&mut self.left_over));
+            if !self.left_over.is_empty() {
+                opened.put(&std::mem::take(&mut self.left_over));
+            }
             let start = self.put_kept_in_front(wire, front, lent);
             let input = Input::Lent(&mut wire[start..]);
             self.pass(0, input, false, opened, lent).and_then(|()| self.pass_end(lent))
@@ -158,17 +160,22 @@ impl Filters {
     }
 
     /// Checks the limits after input was handled, and records a failure.
+    #[inline]
     fn conclude(&mut self, result: Result, lent: &mut Lent<'_>) -> Result {
         let result = result.and_then(|()| self.check(lent));
         self.failed |= result.is_err();
         result
     }
 
+    #[inline]
     fn check(&mut self, lent: &mut Lent<'_>) -> Result {
         self.begin(lent)?;
         // Sealed messages are bounded when they are sealed.
         if self.sealed.as_ref().is_some_and(|sealed| sealed.replies() > SEALED_AHEAD) {
             return Err(Error::Full { resource: Resource::FilterOutput, limit: SEALED_AHEAD });
+        }
+        if !self.has_kept() {
+            return Ok(());
         }
         let kept = self.kept();
         if kept > MAX_KEPT && !self.is_established() {
@@ -325,6 +332,12 @@ impl Filters {
     /// Returns the number of input bytes that are kept for filters.
     pub(crate) fn kept(&self) -> usize {
         self.layers.iter().map(|layer| layer.kept.len()).sum::<usize>() + self.left_over.len()
+    }
+
+    /// Returns whether input bytes are kept for filters.
+    #[inline]
+    pub(crate) fn has_kept(&self) -> bool {
+        self.layers.iter().any(|layer| !layer.kept.is_empty()) || !self.left_over.is_empty()
     }
 
     /// Returns the number of bytes of the wire that precede the next ones that are read.

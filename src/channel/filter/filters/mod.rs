@@ -267,6 +267,10 @@ impl Filters {
         let result = f(&mut *layer.filter, &mut ctx);
         layer.state = layer.filter.state();
         let inserted = ctx.inserted;
+        // The usual call sends nothing.
+        if own.is_empty() && self.sealed.is_none() && inserted.is_none() {
+            return result;
+        }
         let sent = if self.output == Output::Ended {
             // A reply of this call is dropped: the end was sent.
             self.sealed.iter_mut().filter(|_| at == 0).for_each(|sealed| sealed.forget());

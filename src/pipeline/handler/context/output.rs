@@ -40,6 +40,22 @@ impl<H: Handler> Context<'_, H> {
     /// No part of a refused message is sent.
     #[inline]
     pub fn write(&mut self, message: H::Write) -> Result {
+        if self.state.drops_messages() {
+            return self.write_or_drop(message);
+        }
+        match self.links.push(self.state, self.services, message) {
+            Ok(()) => {
+                self.state.count_written(self.services);
+                Ok(())
+            }
+            Err(error) => self.state.write_failed(self.services, error),
+        }
+    }
+
+    /// Writes a message of a channel whose overflow policy drops messages. Not inlined, so that a
+    /// handler of another channel does not pay for the boundaries of messages.
+    #[inline(never)]
+    fn write_or_drop(&mut self, message: H::Write) -> Result {
         self.state.before_write();
         match self.links.push(self.state, self.services, message) {
             Ok(()) => {
