@@ -1,7 +1,7 @@
 //! The records of a run: the messages to each bot, in the order of their arrival.
 
 use netwheel::broker::Position;
-use std::{fmt::Write, time::Duration};
+use std::{collections::HashSet, fmt::Write, time::Duration};
 
 /// A record of one bot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +56,9 @@ pub(crate) struct Census {
 pub(crate) struct Journal {
     pub(crate) entries: Vec<Entry>,
     pub(crate) censuses: Vec<Census>,
+    /// The positions of all messages in the store at the end. `None` if the epochs say what the
+    /// store has lost.
+    pub(crate) stored: Option<HashSet<Position>>,
 }
 
 impl Journal {

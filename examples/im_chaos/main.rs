@@ -5,6 +5,7 @@
 //! cargo run --release --features full --example im_chaos
 //! cargo run --release --features full --example im_chaos -- --faults kill-node --bots 3000
 //! cargo run --release --features full --example im_chaos -- --nodes 1 --broker memory
+//! cargo run --release --features full --example im_chaos -- --socketio benches/peers/socketio
 //! ```
 //!
 //! For each fault, the program starts `redis-server` on a Unix socket in a temporary directory,
@@ -12,6 +13,10 @@
 //! connections to Redis, go through a proxy of this program, which can hold or cut them. Without
 //! `--server`, the nodes are this program with `--as-node`: rooms on `Topic` and `RedisBroker`,
 //! which speak the part of the chat protocol that rooms need.
+//!
+//! With `--socketio`, the nodes are Socket.IO on its Redis streams adapter, for comparison. A program
+//! beside them has a client of Socket.IO for each bot, which connects through the same proxies.
+//! `npm ci` in that directory gets the packages; needs Node.js.
 //!
 //! Bots talk in rooms. A bot that loses its connection comes back to another node, with backoff and
 //! jitter, and resumes with the position of the last message that it has received. It repeats a
@@ -32,6 +37,7 @@
 //! | users wrongly absent | users in a room who were not in a list of its members |
 //! | absent for | the longest time for which such a user was not in the lists |
 //! | ghosts gone after | the longest time for which a user was in a list after its connection had ended |
+//! | no list for | the longest time without a list of the members of a room |
 //! | longest gap | the longest time without a message to a member; it is not zero without a fault, because rooms are not always busy |
 //! | all back after | the time from the end of the fault until all bots were in their rooms |
 //!

@@ -1,6 +1,9 @@
 //! The command line.
 
-use crate::{cluster::BrokerKind, play::fault::Fault};
+use crate::{
+    cluster::{BrokerKind, NodeProgram},
+    play::fault::Fault,
+};
 use clap::Parser;
 use std::{path::PathBuf, time::Duration};
 
@@ -50,6 +53,10 @@ pub(crate) struct Options {
     /// The chat server to test instead of the small node of this program.
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) server: Option<PathBuf>,
+    /// Test Socket.IO instead: the directory of its programs, `benches/peers/socketio`, in which
+    /// `npm ci` has put its packages.
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "server")]
+    pub(crate) socketio: Option<PathBuf>,
     /// Do not ask for the members of rooms: for servers that list only their own.
     #[arg(long)]
     pub(crate) without_presence: bool,
@@ -67,6 +74,15 @@ fn rate(text: &str) -> Result<f64, String> {
 }
 
 impl Options {
+    /// Returns the program of the nodes.
+    pub(crate) fn program(&self) -> NodeProgram {
+        match (&self.server, &self.socketio) {
+            (Some(server), _) => NodeProgram::Chat(server.clone()),
+            (None, Some(directory)) => NodeProgram::SocketIo(directory.clone()),
+            (None, None) => NodeProgram::Small,
+        }
+    }
+
     /// Returns the faults to inject.
     ///
     /// # Errors
@@ -75,6 +91,9 @@ impl Options {
         let has_redis = self.broker == BrokerKind::Redis;
         if !has_redis && self.nodes > 1 {
             return Err(format!("nodes is {}; it must be 1 with --broker memory", self.nodes).into());
+        }
+        if !has_redis && self.socketio.is_some() {
+            return Err("--socketio needs --broker redis".into());
         }
         if self.bots < self.rooms {
             return Err(format!("bots is {}; it must be at least the number of rooms", self.bots).into());

@@ -114,7 +114,14 @@ impl Member {
     }
 
     /// Checks that an accepted message was received, or is covered by a notice.
-    pub(super) fn look_for(&self, message: &AcceptedMessage, epochs: &RoomEpochs, verdict: &mut Verdict) {
+    /// `stored` has the positions in the store, if the epochs do not say what it has lost.
+    pub(super) fn look_for(
+        &self,
+        message: &AcceptedMessage,
+        epochs: &RoomEpochs,
+        stored: Option<&HashSet<Position>>,
+        verdict: &mut Verdict,
+    ) {
         let AcceptedMessage { position, sender, number } = *message;
         let is_due = self.first.is_some_and(|first| epochs.is_behind(position, first));
         if !is_due || self.received.contains(&position) {
@@ -124,7 +131,7 @@ impl Member {
             verdict.noticed += 1;
             return;
         }
-        let by_store = epochs.has_lost(position);
+        let by_store = stored.map_or(epochs.has_lost(position), |stored| !stored.contains(&position));
         *if by_store { &mut verdict.without_notice } else { &mut verdict.lost } += 1;
         verdict.note(|| {
             let by = if by_store { ", which the store has lost" } else { "" };

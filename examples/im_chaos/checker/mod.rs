@@ -46,6 +46,8 @@ pub(crate) struct Verdict {
     /// The longest time for which a user was listed after its connection had ended. `None` if no
     /// list was received.
     pub(crate) ghosts: Option<Duration>,
+    /// The longest time for which no list of a room was received. `None` if no list was received.
+    pub(crate) no_list_for: Option<Duration>,
     /// The longest times without a delivery of all members, in ascending order.
     pub(crate) gaps: Vec<Duration>,
     /// Descriptions of the first faults.
@@ -110,7 +112,7 @@ pub(crate) fn check(journal: &Journal, bots: u32, rooms: u32) -> Verdict {
     for member in &members {
         let room = (member.number() % rooms) as usize;
         for message in &accepted[room] {
-            member.look_for(message, &epochs[room], &mut verdict);
+            member.look_for(message, &epochs[room], journal.stored.as_ref(), &mut verdict);
         }
         verdict.gaps.push(member.longest_gap());
     }

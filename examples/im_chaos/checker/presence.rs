@@ -25,11 +25,18 @@ pub(super) fn check(journal: &Journal, bots: u32, rooms: u32, verdict: &mut Verd
             _ => {}
         }
     }
+    // Of each room, when it was listed.
+    let mut listed = vec![None; rooms as usize];
+    let mut no_list_for = Duration::ZERO;
     let (mut absent, mut ghosts) = (BTreeSet::new(), Duration::ZERO);
     let mut absent_for = Duration::ZERO;
     // Of each bot, since when it is not listed.
     let mut absent_since = vec![None; bots as usize];
     for census in &journal.censuses {
+        if let Some(listed) = listed.get_mut(census.room as usize) {
+            let before: Duration = listed.replace(census.at).unwrap_or(census.at);
+            no_list_for = no_list_for.max(census.at.saturating_sub(before));
+        }
         for bot in (census.room..bots).step_by(rooms as usize) {
             let is_listed = census.users.binary_search(&bot).is_ok();
             let came = stays[bot as usize].iter().rfind(|(came, _)| *came <= census.at);
@@ -57,4 +64,5 @@ pub(super) fn check(journal: &Journal, bots: u32, rooms: u32, verdict: &mut Verd
     verdict.absent = Some(absent.len() as u64);
     verdict.absent_for = Some(absent_for);
     verdict.ghosts = Some(ghosts);
+    verdict.no_list_for = Some(no_list_for);
 }

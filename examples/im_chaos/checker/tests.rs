@@ -151,6 +151,17 @@ fn a_rewound_store_is_a_fault_only_for_members_without_a_notice() {
 }
 
 #[test]
+fn without_epochs_the_positions_in_the_store_tell_what_it_has_lost() {
+    let mut run = Run::new();
+    run.say(at(1, 1), 1, &ALL);
+    run.say(at(1, 2), 2, &[0]);
+    run.say(at(1, 3), 3, &[0]);
+    run.0.stored = Some([at(1, 1), at(1, 3)].into());
+    let verdict = run.verdict();
+    assert_eq!((verdict.lost, verdict.without_notice), (2, 2));
+}
+
+#[test]
 fn a_repetition_of_a_message_that_the_store_has_lost_is_no_fault() {
     let mut run = Run::new();
     run.say(at(1, 1), 1, &ALL);
@@ -218,6 +229,7 @@ fn members_that_are_not_listed_and_ghosts_are_found() {
     run.0.censuses[1].users.remove(1);
     let verdict = run.verdict();
     assert_eq!((verdict.absent, verdict.absent_for), (Some(1), Some(Duration::from_millis(100))));
+    assert_eq!(verdict.no_list_for, Some(second(9)));
     // Until it is listed again.
     run.0.censuses[2].users.remove(1);
     assert_eq!(run.verdict().absent_for, Some(Duration::from_millis(9100)));

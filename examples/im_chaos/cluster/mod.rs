@@ -3,15 +3,18 @@
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod redis;
+pub(crate) mod socketio;
 
 use netwheel::{
+    broker::Position,
     prelude::*,
     redis::{RedisClient, RedisCommand},
 };
 use process::Process;
 use proxy::CuttingProxy;
 use redis::{Persistence, RedisServer};
-use std::{net::SocketAddr, path::PathBuf, process::Command, time::Duration};
+use socketio::SocketIoClients;
+use std::{collections::HashSet, net::SocketAddr, path::PathBuf, process::Command, time::Duration};
 
 /// The broker of the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -21,11 +24,15 @@ pub(crate) enum BrokerKind {
     Redis,
 }
 
-/// How nodes are started.
+/// The program of the nodes.
 #[derive(Debug, Clone)]
-pub(crate) struct NodeProgram {
-    /// The chat server; the small node of this program if it is `None`.
-    pub(crate) server: Option<PathBuf>,
+pub(crate) enum NodeProgram {
+    /// The small node of this program.
+    Small,
+    /// A chat server.
+    Chat(PathBuf),
+    /// Socket.IO, in the directory of its programs.
+    SocketIo(PathBuf),
 }
 
 pub(crate) struct Cluster {
@@ -33,6 +40,8 @@ pub(crate) struct Cluster {
     program: NodeProgram,
     pub(crate) redis: Option<RedisServer>,
     pub(crate) nodes: Vec<Node>,
+    /// Between the bots and the nodes of Socket.IO.
+    clients: Option<SocketIoClients>,
 }
 
 pub(crate) struct Node {
@@ -67,7 +76,7 @@ impl Cluster {
             BrokerKind::Memory => None,
             BrokerKind::Redis => Some(RedisServer::start(persistence)?),
         };
-        let mut cluster = Cluster { group: group.clone(), program, redis, nodes: Vec::new() };
+        let mut cluster = Cluster { group: group.clone(), program, redis, nodes: Vec::new(), clients: None };
         for number in 0..nodes {
             let node = Node {
                 name: format!("node-{number}"),
@@ -81,12 +90,19 @@ impl Cluster {
             cluster.nodes.push(node);
             cluster.start_node(number as usize)?;
         }
+        if let NodeProgram::SocketIo(directory) = &cluster.program {
+            let nodes: Vec<_> = cluster.nodes.iter().map(|node| node.front.address()).collect();
+            cluster.clients = Some(SocketIoClients::start(directory, &nodes)?);
+        }
         Ok(cluster)
     }
 
     /// Returns the addresses of the nodes for clients. They stay when a node starts again.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
-        self.nodes.iter().map(|node| node.front.address()).collect()
+        match &self.clients {
+            Some(clients) => clients.addresses().to_vec(),
+            None => self.nodes.iter().map(|node| node.front.address()).collect(),
+        }
     }
 
     /// Starts a node that does not run, and waits until it listens.
@@ -99,13 +115,14 @@ impl Cluster {
             Some(_) => node.redis(),
             None => "memory".to_owned(),
         };
-        let mut command = match &self.program.server {
-            Some(server) => {
+        let mut command = match &self.program {
+            NodeProgram::Chat(server) => {
                 let mut command = Command::new(server);
                 command.args(["--http", "none", "--rate", "0"]);
                 command
             }
-            None => {
+            NodeProgram::SocketIo(directory) => socketio::node(directory),
+            NodeProgram::Small => {
                 let me = std::env::current_exe().map_err(|e| Error::io("looking for this program", e))?;
                 let mut command = Command::new(me);
                 command.arg("--as-node");
@@ -115,8 +132,7 @@ impl Cluster {
         command.args(["--listen", "127.0.0.1:0", "--node", &node.name, "--broker", &broker]);
         let process = Process::start(&mut command)?;
         let line = process.wait_for("listening on ")?;
-        let address = line.rsplit(' ').next().unwrap_or_default();
-        let address: SocketAddr = address.parse().map_err(|e| Error::other(format!("{line}: {e}")))?;
+        let address = addresses(&line)?.pop().ok_or("a node without an address")?;
         node.front.set_target(address);
         node.process = Some(process);
         Ok(())
@@ -152,8 +168,7 @@ impl Cluster {
     /// # Errors
     /// If Redis cannot be reached.
     pub(crate) fn delete_keys(&self, of: impl Fn(&str) -> bool) -> Result<usize> {
-        let node = self.nodes.first().filter(|_| self.redis.is_some()).ok_or("there is no Redis")?;
-        let client = RedisClient::builder(&self.group, node.redis()).connect()?;
+        let client = self.redis_client()?;
         let call = |command: RedisCommand| {
             client.call(command).wait_timeout(Duration::from_secs(10)).map_err(|_| "no answer of Redis")?
         };
@@ -168,6 +183,33 @@ impl Cluster {
         client.close();
         Ok(deleted)
     }
+
+    /// Returns the positions of all messages in the store of Socket.IO, which has no epochs to tell
+    /// what it has lost. `None` for other nodes.
+    ///
+    /// # Errors
+    /// If Redis cannot be reached.
+    pub(crate) fn stored(&self) -> Result<Option<HashSet<Position>>> {
+        if self.clients.is_none() {
+            return Ok(None);
+        }
+        let client = self.redis_client()?;
+        let stored = socketio::stored(&client)?;
+        client.close();
+        Ok(Some(stored))
+    }
+
+    fn redis_client(&self) -> Result<RedisClient> {
+        let node = self.nodes.first().filter(|_| self.redis.is_some()).ok_or("there is no Redis")?;
+        RedisClient::builder(&self.group, node.redis()).connect()
+    }
+}
+
+/// Returns the addresses at the end of `listening on ADDRESS…`.
+fn addresses(line: &str) -> Result<Vec<SocketAddr>> {
+    let addresses = line.rsplit("listening on ").next().unwrap_or_default().split(' ');
+    let parse = |address: &str| address.parse().map_err(|e| Error::other(format!("{line}: {e}")));
+    addresses.map(parse).collect()
 }
 
 fn keys(found: netwheel::codec::RespValue) -> Vec<netwheel::bytes::Bytes> {

@@ -5,7 +5,7 @@ pub(crate) mod fault;
 use crate::{
     bots::{Crowd, Manners, Status},
     checker::{self, Verdict},
-    cluster::{Cluster, NodeProgram, proxy::Link},
+    cluster::{Cluster, NodeProgram, proxy::Link, socketio},
     journal::{Event, Journal},
     options::Options,
     report::progress::Progress,
@@ -66,8 +66,8 @@ pub(crate) fn play(
 ) -> Result<Outcome> {
     // One loop is not enough for the bots and the proxies of a large run.
     let group = EventLoopGroup::builder().threads(2).name("chaos").build()?;
-    let program = NodeProgram { server: options.server.clone() };
-    let cluster = Cluster::start(&group, program, options.broker, fault.persistence(), options.nodes)?;
+    let cluster =
+        Cluster::start(&group, options.program(), options.broker, fault.persistence(), options.nodes)?;
     let manners = Manners {
         bots: options.bots,
         rooms: options.rooms,
@@ -79,7 +79,10 @@ pub(crate) fn play(
     let mut play = Play { options, fault, cluster, crowd, progress, stop, marks: Vec::new() };
     let result = play.run();
     let Play { crowd, cluster, marks, .. } = play;
-    let journal = crowd.finish();
+    let mut journal = crowd.finish();
+    if result.is_ok() {
+        journal.stored = cluster.stored()?;
+    }
     // The nodes are killed, and Redis after them.
     drop(cluster);
     group.shutdown(netwheel::shutdown::ShutdownOptions::new().timeout(Duration::from_secs(1))).wait()?;
@@ -189,8 +192,12 @@ impl Play<'_> {
             }
             Fault::DeletedKeys => {
                 self.mark("delete");
-                // All of each third room, the messages of the next, and the metadata of the next.
+                let is_socketio = matches!(self.options.program(), NodeProgram::SocketIo(_));
                 self.cluster.delete_keys(|key| {
+                    if is_socketio {
+                        return key == socketio::STREAM;
+                    }
+                    // All of each third room, the messages of the next, and the metadata of the next.
                     let Some((kind, room)) = key.rsplit_once("room-") else { return false };
                     let kind = kind.rsplit(['}', ':']).nth(1).unwrap_or_default();
                     match room.parse::<u32>().map(|room| room % 3) {

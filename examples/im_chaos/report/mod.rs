@@ -9,7 +9,7 @@ use std::{fmt::Write, time::Duration};
 /// The name of a column, and the function for its cells.
 type Column = (&'static str, fn(&Outcome) -> String);
 
-const COLUMNS: [Column; 15] = [
+const COLUMNS: [Column; 16] = [
     ("accepted", |o| o.verdict.accepted.to_string()),
     ("deliveries", |o| o.verdict.deliveries.to_string()),
     ("lost", |o| o.verdict.lost.to_string()),
@@ -21,6 +21,7 @@ const COLUMNS: [Column; 15] = [
     ("users wrongly absent", |o| or_none(o.verdict.absent)),
     ("absent for, s", |o| or_none(o.verdict.absent_for.map(seconds))),
     ("ghosts gone after, s", |o| or_none(o.verdict.ghosts.map(seconds))),
+    ("no list for, s", |o| or_none(o.verdict.no_list_for.map(seconds))),
     ("longest gap p99, s", |o| seconds(o.verdict.gap(0.99))),
     ("longest gap max, s", |o| seconds(o.verdict.gap(1.0))),
     ("all back after, s", |o| seconds(o.settled_after)),
