@@ -56,8 +56,7 @@ pub(crate) struct Census {
 pub(crate) struct Journal {
     pub(crate) entries: Vec<Entry>,
     pub(crate) censuses: Vec<Census>,
-    /// The positions of all messages in the store at the end. `None` if the epochs say what the
-    /// store has lost.
+    /// The positions of all messages in the store at the end, for nodes without epochs.
     pub(crate) stored: Option<HashSet<Position>>,
 }
 

@@ -75,10 +75,12 @@ fn rate(text: &str) -> Result<f64, String> {
 
 impl Options {
     /// Returns the program of the nodes.
-    pub(crate) fn program(&self) -> NodeProgram {
+    pub(crate) fn program(&self, fault: Fault) -> NodeProgram {
         match (&self.server, &self.socketio) {
             (Some(server), _) => NodeProgram::Chat(server.clone()),
-            (None, Some(directory)) => NodeProgram::SocketIo(directory.clone()),
+            (None, Some(directory)) => {
+                NodeProgram::SocketIo { directory: directory.clone(), is_direct: fault.kills_redis() }
+            }
             (None, None) => NodeProgram::Small,
         }
     }

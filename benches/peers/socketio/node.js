@@ -1,6 +1,7 @@
 // A node of rooms on Socket.IO, with the Redis streams adapter and connection state recovery.
 //
 //     node node.js --listen 127.0.0.1:0 --node NAME --broker redis://127.0.0.1:6379
+//     node node.js --listen 127.0.0.1:0 --node NAME --broker unix:/run/redis.sock
 //
 // `im_chaos --socketio` starts three of these. The settings are those of Socket.IO's documentation,
 // except for the heartbeat, which gives a dead peer up after five seconds, as the bots of im_chaos do.
@@ -21,7 +22,8 @@ const { values } = parseArgs({ options: { listen: string, node: string, broker: 
 // members. Without this handler, they end the process as soon as Redis closes its connections.
 process.on("unhandledRejection", (error) => console.error(`${values.node}: ${error.message}`));
 
-const redis = createClient({ url: values.broker });
+const path = values.broker.match(/^unix:(.*)/)?.[1];
+const redis = createClient(path ? { socket: { path } } : { url: values.broker });
 redis.on("error", (error) => console.error(`${values.node}: redis: ${error.message || error.code}`));
 await redis.connect();
 

@@ -4,7 +4,7 @@ use super::{AcceptedMessage, Verdict, epochs::RoomEpochs};
 use crate::journal::{Entry, Event, Recovered};
 use netwheel::broker::Position;
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     time::Duration,
 };
 
@@ -16,8 +16,10 @@ pub(super) struct Member {
     /// The position behind which the next message lies.
     at: Option<Position>,
     received: HashSet<Position>,
-    /// The last number of each sender, with the position of that message.
+    /// The highest number of each sender, with the position of that message.
     numbers: BTreeMap<u32, (u32, Position)>,
+    /// The last position of each message, by its sender and number.
+    copies: HashMap<(u32, u32), Position>,
     /// The positions before and after each notice.
     notices: Vec<(Position, Position)>,
     last_delivery: Option<Duration>,
@@ -32,6 +34,7 @@ impl Member {
             at: None,
             received: HashSet::new(),
             numbers: BTreeMap::new(),
+            copies: HashMap::new(),
             notices: Vec::new(),
             last_delivery: None,
             longest_gap: Duration::ZERO,
@@ -98,23 +101,25 @@ impl Member {
         } else {
             self.at = Some(position);
         }
-        match self.numbers.insert(sender, (number, position)) {
+        if let Some(first) = self.copies.insert((sender, number), position) {
             // The store lost the first copy before its sender had an answer, so it was sent again.
-            Some((last, first)) if last == number && epochs.has_lost(first) => {}
-            Some((last, first)) if last == number => {
+            if !epochs.has_lost(first) {
                 verdict.doubled += 1;
                 verdict.note(|| format!("bot {me} has received {} again, after {first}", what()));
             }
-            Some((last, before)) if last > number => {
+            return;
+        }
+        match self.numbers.get(&sender) {
+            Some((last, before)) if *last > number => {
                 verdict.out_of_order += 1;
                 verdict.note(|| format!("bot {me} has received {} behind {last} at {before}", what()));
             }
-            _ => {}
+            _ => drop(self.numbers.insert(sender, (number, position))),
         }
     }
 
     /// Checks that an accepted message was received, or is covered by a notice.
-    /// `stored` has the positions in the store, if the epochs do not say what it has lost.
+    /// `stored` has the positions in the store, for nodes without epochs.
     pub(super) fn look_for(
         &self,
         message: &AcceptedMessage,

@@ -86,6 +86,11 @@ fn a_doubled_message_is_found_by_position_and_by_number() {
     assert_eq!(run.verdict().doubled, 1);
     run.receive(1, at(1, 2), 1);
     assert_eq!(run.verdict().doubled, 2);
+    // Also behind a later message of the sender.
+    run.say(at(1, 3), 2, &ALL);
+    run.receive(1, at(1, 4), 1);
+    let verdict = run.verdict();
+    assert_eq!((verdict.doubled, verdict.out_of_order), (3, 0));
 }
 
 #[test]

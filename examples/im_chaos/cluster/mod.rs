@@ -31,8 +31,15 @@ pub(crate) enum NodeProgram {
     Small,
     /// A chat server.
     Chat(PathBuf),
-    /// Socket.IO, in the directory of its programs.
-    SocketIo(PathBuf),
+    /// Socket.IO.
+    SocketIo {
+        /// The directory of its programs.
+        directory: PathBuf,
+        /// Whether its nodes connect to Redis without the proxies. These accept connections also
+        /// while Redis is dead. The client of Redis in Node.js then sends the commands that wait,
+        /// and they fail.
+        is_direct: bool,
+    },
 }
 
 pub(crate) struct Cluster {
@@ -90,7 +97,7 @@ impl Cluster {
             cluster.nodes.push(node);
             cluster.start_node(number as usize)?;
         }
-        if let NodeProgram::SocketIo(directory) = &cluster.program {
+        if let NodeProgram::SocketIo { directory, .. } = &cluster.program {
             let nodes: Vec<_> = cluster.nodes.iter().map(|node| node.front.address()).collect();
             cluster.clients = Some(SocketIoClients::start(directory, &nodes)?);
         }
@@ -111,9 +118,10 @@ impl Cluster {
     /// If it cannot be started.
     pub(crate) fn start_node(&mut self, number: usize) -> Result {
         let node = &mut self.nodes[number];
-        let broker = match self.redis {
-            Some(_) => node.redis(),
-            None => "memory".to_owned(),
+        let broker = match (&self.redis, &self.program) {
+            (Some(redis), NodeProgram::SocketIo { is_direct: true, .. }) => redis.address().to_string(),
+            (Some(_), _) => node.redis(),
+            (None, _) => "memory".to_owned(),
         };
         let mut command = match &self.program {
             NodeProgram::Chat(server) => {
@@ -121,7 +129,7 @@ impl Cluster {
                 command.args(["--http", "none", "--rate", "0"]);
                 command
             }
-            NodeProgram::SocketIo(directory) => socketio::node(directory),
+            NodeProgram::SocketIo { directory, .. } => socketio::node(directory),
             NodeProgram::Small => {
                 let me = std::env::current_exe().map_err(|e| Error::io("looking for this program", e))?;
                 let mut command = Command::new(me);
@@ -184,8 +192,7 @@ impl Cluster {
         Ok(deleted)
     }
 
-    /// Returns the positions of all messages in the store of Socket.IO, which has no epochs to tell
-    /// what it has lost. `None` for other nodes.
+    /// Returns the positions of all messages in the store, for nodes without epochs: Socket.IO.
     ///
     /// # Errors
     /// If Redis cannot be reached.

@@ -11,7 +11,7 @@ use std::{collections::HashSet, net::SocketAddr, path::Path, process::Command, t
 
 /// The stream of the adapter of Socket.IO. It has the messages of all rooms.
 pub(crate) const STREAM: &str = "socket.io";
-/// The positions of Socket.IO have no epochs.
+/// The epoch of all positions, because Socket.IO does not have epochs.
 const EPOCH: u64 = 1;
 /// Entries that are read at a time.
 const PAGE: usize = 1000;

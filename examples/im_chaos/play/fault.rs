@@ -62,6 +62,10 @@ impl Fault {
         )
     }
 
+    pub(crate) fn kills_redis(self) -> bool {
+        matches!(self, Fault::KillRedisAlways | Fault::KillRedisEverysec | Fault::KillRedisNone)
+    }
+
     /// Returns the persistence of Redis for this fault.
     pub(crate) fn persistence(self) -> Persistence {
         match self {

@@ -5,7 +5,7 @@ pub(crate) mod fault;
 use crate::{
     bots::{Crowd, Manners, Status},
     checker::{self, Verdict},
-    cluster::{Cluster, NodeProgram, proxy::Link, socketio},
+    cluster::{Cluster, proxy::Link, socketio},
     journal::{Event, Journal},
     options::Options,
     report::progress::Progress,
@@ -67,7 +67,7 @@ pub(crate) fn play(
     // One loop is not enough for the bots and the proxies of a large run.
     let group = EventLoopGroup::builder().threads(2).name("chaos").build()?;
     let cluster =
-        Cluster::start(&group, options.program(), options.broker, fault.persistence(), options.nodes)?;
+        Cluster::start(&group, options.program(fault), options.broker, fault.persistence(), options.nodes)?;
     let manners = Manners {
         bots: options.bots,
         rooms: options.rooms,
@@ -192,7 +192,7 @@ impl Play<'_> {
             }
             Fault::DeletedKeys => {
                 self.mark("delete");
-                let is_socketio = matches!(self.options.program(), NodeProgram::SocketIo(_));
+                let is_socketio = self.options.socketio.is_some();
                 self.cluster.delete_keys(|key| {
                     if is_socketio {
                         return key == socketio::STREAM;
