@@ -14,8 +14,9 @@
 //! `--server`, the nodes are this program with `--as-node`: rooms on `Topic` and `RedisBroker`,
 //! which speak the part of the chat protocol that rooms need.
 //!
-//! With `--socketio`, the nodes are Socket.IO on its Redis streams adapter, for comparison. A program
-//! beside them has a client of Socket.IO for each bot, which connects through the same proxies.
+//! With `--socketio`, the nodes are Socket.IO on its Redis streams adapter, for comparison. A
+//! program beside them has a client of Socket.IO for each bot, which connects through the same
+//! proxies.
 //! `npm ci` in that directory gets the packages; needs Node.js.
 //!
 //! Bots talk in rooms. A bot that loses its connection comes back to another node, with backoff and

@@ -72,7 +72,7 @@ fn tracked(extensions: &[&str]) -> Vec<String> {
             let entry = entry.unwrap();
             let relative = format!("{folder}/{}", entry.file_name().to_string_lossy());
             match entry.file_type().unwrap().is_dir() {
-                true if entry.file_name() == "target" => {}
+                true if entry.file_name() == "target" || entry.file_name() == "node_modules" => {}
                 true => folders.push(relative),
                 false => add(relative),
             }

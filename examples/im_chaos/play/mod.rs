@@ -197,7 +197,8 @@ impl Play<'_> {
                     if is_socketio {
                         return key == socketio::STREAM;
                     }
-                    // All of each third room, the messages of the next, and the metadata of the next.
+                    // All of each third room, the messages of the next, and the metadata of the
+                    // next.
                     let Some((kind, room)) = key.rsplit_once("room-") else { return false };
                     let kind = kind.rsplit(['}', ':']).nth(1).unwrap_or_default();
                     match room.parse::<u32>().map(|room| room % 3) {
