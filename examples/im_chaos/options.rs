@@ -79,13 +79,25 @@ impl Options {
         if self.bots < self.rooms {
             return Err(format!("bots is {}; it must be at least the number of rooms", self.bots).into());
         }
+        let has_publishers = self.faults.iter().any(|fault| fault.has_publishers());
+        if has_publishers && (self.nodes < 2 || self.bots < 2 * self.rooms) {
+            return Err("publishers without members need two nodes, and two bots for each room".into());
+        }
         if let Some(fault) = self.faults.iter().find(|fault| fault.needs_redis() && !has_redis) {
             return Err(format!("the fault {} needs --broker redis", fault.name()).into());
+        }
+        if let Some(fault) = self.faults.iter().find(|fault| !self.suits(**fault)) {
+            return Err(format!("the fault {} needs the small node", fault.name()).into());
         }
         if !self.faults.is_empty() {
             return Ok(self.faults.clone());
         }
         let all = <Fault as clap::ValueEnum>::value_variants().iter().copied();
-        Ok(all.filter(|fault| has_redis || !fault.needs_redis()).collect())
+        Ok(all.filter(|fault| self.suits(*fault) && (has_redis || !fault.needs_redis())).collect())
+    }
+
+    /// Returns whether the nodes can play a fault.
+    fn suits(&self, fault: Fault) -> bool {
+        self.server.is_none() || !fault.needs_small_node()
     }
 }

@@ -43,6 +43,10 @@ impl Handler for Session {
             Reply::Welcome { resume_token, .. } => {
                 let mut bot = self.bot();
                 bot.token = resume_token;
+                if bot.is_publisher {
+                    bot.enter(ctx.channel(), self.shared.start.elapsed());
+                    return Ok(());
+                }
                 let room = bot.position.is_none().then(|| bot.room.clone());
                 drop(bot);
                 match room {
@@ -138,6 +142,9 @@ impl Session {
             Some(true) => Recovered::Yes,
             Some(false) => Recovered::No,
         };
+        if let Some(planned) = self.bot().planned.take() {
+            self.note(planned.event());
+        }
         // Before the bot can talk: otherwise its message could be recorded first.
         self.note(Event::Joined { position, recovered });
         let mut bot = self.bot();

@@ -1,5 +1,6 @@
 //! Redis, the nodes, and the proxies between them and in front of them.
 
+mod eviction;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod redis;
@@ -26,6 +27,8 @@ pub(crate) enum BrokerKind {
 pub(crate) struct NodeProgram {
     /// The chat server; the small node of this program if it is `None`.
     pub(crate) server: Option<PathBuf>,
+    /// More arguments of the small node.
+    pub(crate) arguments: &'static [&'static str],
 }
 
 pub(crate) struct Cluster {
@@ -108,7 +111,7 @@ impl Cluster {
             None => {
                 let me = std::env::current_exe().map_err(|e| Error::io("looking for this program", e))?;
                 let mut command = Command::new(me);
-                command.arg("--as-node");
+                command.arg("--as-node").args(self.program.arguments);
                 command
             }
         };

@@ -1,6 +1,7 @@
 //! One fault with its cluster and its bots, from the first connection to the verdict.
 
 pub(crate) mod fault;
+mod resumes;
 
 use crate::{
     bots::{Crowd, Manners, Status},
@@ -66,12 +67,15 @@ pub(crate) fn play(
 ) -> Result<Outcome> {
     // One loop is not enough for the bots and the proxies of a large run.
     let group = EventLoopGroup::builder().threads(2).name("chaos").build()?;
-    let program = NodeProgram { server: options.server.clone() };
+    let program = NodeProgram { server: options.server.clone(), arguments: fault.node_arguments() };
     let cluster = Cluster::start(&group, program, options.broker, fault.persistence(), options.nodes)?;
+    let publishers = if fault.has_publishers() { options.rooms } else { 0 };
+    let speakers = if publishers > 0 { publishers } else { options.bots };
     let manners = Manners {
+        publishers,
         bots: options.bots,
         rooms: options.rooms,
-        interval: Duration::from_secs_f64(f64::from(options.bots) / options.rate),
+        interval: Duration::from_secs_f64(f64::from(speakers) / options.rate),
         patience: options.patience,
         asks_for_members: !options.without_presence,
     };
@@ -143,10 +147,16 @@ impl Play<'_> {
                     self.go_on("restarting one node after the other", Duration::from_secs(3))?;
                 }
             }
-            Fault::KillRedisAlways | Fault::KillRedisEverysec | Fault::KillRedisNone => {
+            Fault::KillRedisAlways
+            | Fault::KillRedisEverysec
+            | Fault::KillRedisNone
+            | Fault::PublishersAlways
+            | Fault::PublishersEverysec
+            | Fault::PublishersNone => {
                 // Some users are away, and have not received the messages that are lost.
-                self.crowd.plan_to_stay_away(VICTIM, 4);
-                self.cluster.nodes[VICTIM].front.reset_all();
+                let node = if self.fault.has_publishers() { VICTIM + 1 } else { VICTIM };
+                self.crowd.plan_to_stay_away(node, 4);
+                self.cluster.nodes[node].front.reset_all();
                 self.go_on("some users leave", Duration::from_secs(1))?;
                 if let Some(redis) = &self.cluster.redis {
                     redis.keep_file()?;
@@ -202,6 +212,16 @@ impl Play<'_> {
                 })?;
                 self.go_on("talking", Duration::from_secs(12))?;
             }
+            Fault::EvictedKeys => {
+                self.mark("evict");
+                let evicted = self.cluster.evict_keys()?;
+                self.progress.end(&format!("{evicted} keys were evicted"));
+                self.go_on("talking", Duration::from_secs(12))?;
+            }
+            Fault::ResumeTwice => self.resume_twice()?,
+            Fault::ResumeAtOnce => self.resume_at_once()?,
+            Fault::ResumeTrimmed => self.resume_after_trimming()?,
+            Fault::ResumeAhead | Fault::ResumeForeign => self.resume_oddly()?,
             Fault::ReconnectAll => {
                 self.crowd.return_at_once(VICTIM, true);
                 self.mark("reset");
