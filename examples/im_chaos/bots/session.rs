@@ -2,6 +2,7 @@
 
 use super::{
     Manners, Shared, lock,
+    resumes::PlannedResume,
     state::{Bot, Place},
 };
 use crate::{
@@ -142,13 +143,15 @@ impl Session {
             Some(true) => Recovered::Yes,
             Some(false) => Recovered::No,
         };
-        if let Some(planned) = self.bot().planned.take() {
-            self.note(planned.event());
+        let resumed = self.bot().planned.as_ref().map(PlannedResume::event);
+        if let Some(resumed) = resumed {
+            self.note(resumed);
         }
         // Before the bot can talk: otherwise its message could be recorded first.
         self.note(Event::Joined { position, recovered });
         let mut bot = self.bot();
         bot.position = Some(position);
+        bot.planned = None;
         bot.enter(ctx.channel(), self.shared.start.elapsed());
     }
 

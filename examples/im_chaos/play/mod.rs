@@ -1,6 +1,7 @@
 //! One fault with its cluster and its bots, from the first connection to the verdict.
 
 pub(crate) mod fault;
+mod outage;
 mod resumes;
 
 use crate::{
@@ -120,7 +121,7 @@ impl Play<'_> {
     }
 
     fn inject(&mut self) -> Result {
-        let Options { pause, hold, down, away, .. } = *self.options;
+        let Options { pause, hold, away, .. } = *self.options;
         let back = self.cluster.nodes[VICTIM].back.clone();
         match self.fault {
             Fault::None => {}
@@ -152,28 +153,7 @@ impl Play<'_> {
             | Fault::KillRedisNone
             | Fault::PublishersAlways
             | Fault::PublishersEverysec
-            | Fault::PublishersNone => {
-                // Some users are away, and have not received the messages that are lost.
-                let node = if self.fault.has_publishers() { VICTIM + 1 } else { VICTIM };
-                self.crowd.plan_to_stay_away(node, 4);
-                self.cluster.nodes[node].front.reset_all();
-                self.go_on("some users leave", Duration::from_secs(1))?;
-                if let Some(redis) = &self.cluster.redis {
-                    redis.keep_file()?;
-                }
-                self.go_on("talking", Duration::from_secs(1))?;
-                self.mark("kill");
-                if let Some(redis) = &mut self.cluster.redis {
-                    redis.kill();
-                }
-                self.go_on("Redis is dead", down)?;
-                if let Some(redis) = &mut self.cluster.redis {
-                    redis.restart()?;
-                }
-                self.mark("start");
-                // Others talk before these users return.
-                self.go_on("Redis is back", self.options.duration)?;
-            }
+            | Fault::PublishersNone => self.kill_redis()?,
             Fault::OneWayCut => {
                 self.mark("cut");
                 back.set(Link::Hold { to_server: false, to_client: true });
