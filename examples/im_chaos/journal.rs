@@ -16,7 +16,7 @@ pub(crate) struct Entry {
 pub(crate) enum Event {
     /// The bot is in its room, and messages behind this position follow.
     Joined { position: Position, recovered: Recovered },
-    /// The bot has resumed as the schedule wanted it. The answer follows.
+    /// The bot has resumed as planned. The answer follows.
     Resumed {
         /// Whether the bot must continue where it was.
         must_recover: bool,

@@ -19,20 +19,20 @@
 //! bot is sent. In the end, every accepted message must have reached every member of its room, once
 //! and in order, unless a notice covers it: a `gap`, or a `joined` with `recovered: false`.
 //!
-//! In the faults `publishers-…`, the messages come from publishers that are not members of any room.
-//! They are on a node without members, which therefore does not follow the rooms.
+//! In the faults `publishers-…`, the messages come from publishers outside of the rooms. Their node has
+//! no members, so it does not follow the rooms.
 //!
-//! | fault | the answer that must come |
+//! | fault | expected answer |
 //! |---|---|
 //! | `resume-twice`, `resume-at-once` | `recovered: true`, and each missed message once |
-//! | `resume-trimmed` | `recovered: false`, and then the messages behind the position of the answer |
-//! | `resume-ahead` | the same; other members are not disturbed |
-//! | `resume-foreign` | the same, for the position of a user in another room, and for the token and the position of a user in the same room |
+//! | `resume-trimmed` | `recovered: false`, then the messages behind the position in the answer |
+//! | `resume-ahead` | as for `resume-trimmed` |
+//! | `resume-foreign` | as for `resume-trimmed`, for the position of a user in another room, and for the token and the position of a user in the same room |
 //!
 //! Progress goes to standard error, and a table in Markdown to standard output. `--out` gets the
 //! table as `chaos.md` and `chaos.csv`, and the deliveries per second of each fault as `chaos.svg`.
-//! The exit status is 0 if no guarantee was broken: nothing lost, doubled or out of order, no wrong
-//! answer to a resume, no member that was not told of a loss, and all bots back. Ctrl-C ends all processes, and prints the table of the faults so far.
+//! The exit status is 0 if all guarantees were kept and all bots are back. A wrong answer to a resume
+//! and a member without a notice of a loss break a guarantee too. Ctrl-C ends all processes, and prints the table of the faults so far.
 //!
 //! | column | |
 //! |---|---|
@@ -44,9 +44,9 @@
 //! | ghosts gone after | the longest time for which a user was in a list after its connection had ended |
 //! | longest gap | the longest time without a message to a member; it is not zero without a fault, because rooms are not always busy |
 //! | all back after | the time from the end of the fault until all bots were in their rooms |
-//! | seen and lost by the store, no notice | members that had received a message that the store then lost, and went on without a notice |
-//! | planned resumes | resumes of the faults `resume-…`, for which the journal states the answer that must come |
-//! | resumes with a wrong answer | those of them that were recovered and must not be, or the reverse, or had no answer |
+//! | seen and lost by the store, no notice | members that received a message before the store lost it, and continued without a notice |
+//! | planned resumes | resumes of the faults `resume-…`; the journal states the expected answers |
+//! | resumes with a wrong answer | planned resumes whose answer was missing, or differed from the expected answer |
 //!
 //! Reading order: `play/` (a fault, from the first connection to the verdict), `bots/` (the users),
 //! `cluster/` (processes and proxies), `checker/` (the verdict), `node/` (the small node),

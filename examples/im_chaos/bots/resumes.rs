@@ -1,4 +1,4 @@
-//! Resumes that the schedule plans, with the answers that must come.
+//! `PlannedResume`: a resume that a fault plans, with the expected answer.
 
 use super::{Crowd, lock, state::Place};
 use crate::journal::Event;
@@ -10,14 +10,14 @@ const AHEAD: u64 = 1_000_000;
 /// The position with which bots resume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resume {
-    /// That of the last message. The bots must continue there.
+    /// The position of the last message. The bots must continue there.
     Own,
-    /// The same, but messages behind it are not in the history any more.
+    /// The position of the last message, behind which messages have left the history.
     Trimmed,
     /// A position that the room has not reached.
     Ahead,
-    /// That of another user: of half of the bots with the token of that user, who is in the same
-    /// room, and of the others with the position of a user in another room.
+    /// The position of another user. Half of the bots use the token and the position of a user in
+    /// their room. The other bots use the position of a user in another room.
     Foreign,
 }
 
@@ -25,7 +25,7 @@ pub(crate) enum Resume {
 #[derive(Debug)]
 pub(super) struct PlannedResume {
     how: Resume,
-    /// Token and position of the other user, if they are not those of the bot.
+    /// Token and position of another user.
     token: Option<String>,
     position: Option<Position>,
 }
@@ -48,13 +48,11 @@ impl PlannedResume {
 }
 
 impl Crowd {
-    /// Plans the next resume of the first `bots` bots. Returns how many bots will resume: those that
-    /// are in their rooms or stay away.
-    pub(crate) fn plan_resumes(&self, bots: u32, how: Resume) -> u32 {
+    /// Plans the next resume of the first `bots` bots. Bots that are connecting keep their own
+    /// position.
+    pub(crate) fn plan_resumes(&self, bots: u32, how: Resume) {
         let rooms = self.shared.manners.rooms;
-        let mut planned = 0;
         for number in 0..bots {
-            // The other user. Bots behind the first ones do not resume, so its token is valid.
             let is_other_room = rooms > 1 && (number / rooms).is_multiple_of(2);
             let (token, position) = match how {
                 Resume::Foreign if is_other_room => (None, self.other(number + 1).1),
@@ -68,10 +66,8 @@ impl Crowd {
             let mut bot = lock(bot);
             if !matches!(bot.place, Place::Entering) && bot.position.is_some() {
                 bot.planned = Some(PlannedResume { how, token, position });
-                planned += 1;
             }
         }
-        planned
     }
 
     /// Returns the token and the position of a bot.
@@ -80,7 +76,7 @@ impl Crowd {
         (bot.token.clone(), bot.position)
     }
 
-    /// Sets whether the first `bots` bots stay away after the end of their connections.
+    /// Makes the first `bots` bots stay away after the end of their connections.
     pub(crate) fn stay_away(&self, bots: u32) {
         self.shared.bots.iter().take(bots as usize).for_each(|bot| lock(bot).stays_away = true);
     }

@@ -88,7 +88,8 @@ impl Member {
         self.at = Some(next);
     }
 
-    /// Forgets messages of which the node cannot know that the member has them.
+    /// Forgets messages behind a position. The node had no position of this member, so it sends
+    /// them again.
     fn forget_behind(&mut self, position: Position, epochs: &RoomEpochs) {
         self.received.retain(|received| !epochs.is_behind(*received, position));
         self.numbers.retain(|_, (_, at)| !epochs.is_behind(*at, position));

@@ -41,12 +41,12 @@ pub(crate) struct Verdict {
     pub(crate) noticed: u64,
     /// Notices to all members.
     pub(crate) notices: u64,
-    /// Members that have seen a message that the store has lost, and have gone on in a later epoch
+    /// Members that received a message before the store lost it, and continued in a later epoch
     /// without a notice.
     pub(crate) untold: u64,
-    /// Resumes that the schedule wanted. `None` if it wanted none.
+    /// Planned resumes. `None` if the fault has no planned resumes.
     pub(crate) resumes: Option<u64>,
-    /// Those of them with a wrong answer, or without one.
+    /// Planned resumes with a wrong answer, or without an answer.
     pub(crate) wrong_resumes: u64,
     pub(crate) doubled: u64,
     pub(crate) out_of_order: u64,

@@ -13,7 +13,7 @@ fn resume(must_recover: bool, is_own: bool, recovered: Recovered, position: u64)
 }
 
 #[test]
-fn a_resume_with_the_answer_that_must_come_is_accepted() {
+fn a_resume_with_the_expected_answer_is_accepted() {
     let mut run = resume(true, true, Recovered::Yes, 1);
     run.receive(2, at(1, 2), 2);
     let verdict = run.verdict();
@@ -63,7 +63,7 @@ fn a_stranger_may_receive_again_only_messages_behind_its_new_position() {
     assert!(!verdict.has_faults(), "{verdict:?}");
     run.receive(2, at(1, 2), 2);
     assert_eq!(run.verdict().doubled, 1);
-    // The node must not send what lies before that position, and must send what lies behind it.
+    // A message before that position is doubled, and a missing message behind it is lost.
     let mut run = resume(false, false, Recovered::No, 1);
     run.receive(2, at(1, 1), 1);
     let verdict = run.verdict();

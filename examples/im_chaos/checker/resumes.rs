@@ -1,10 +1,10 @@
-//! `Resumes`: compares the answers to the resumes of the schedule with those that must come.
+//! `Resumes`: compares the answers to planned resumes with the expected answers.
 
 use super::Verdict;
 use crate::journal::{Event, Journal, Recovered};
 use std::collections::BTreeMap;
 
-/// The resumes without an answer so far: for each bot, whether it must recover.
+/// Open resumes by bot, with the expected value of `recovered`.
 #[derive(Default)]
 pub(super) struct Resumes(BTreeMap<u32, bool>);
 
@@ -33,7 +33,7 @@ impl Resumes {
         resumes.0.keys().for_each(|bot| verdict.note(|| format!("a resume of bot {bot} has no answer")));
     }
 
-    /// Calls `wrong` if the answer is not the one that must come.
+    /// Calls `wrong` if an open resume has an unexpected answer.
     fn answer(&mut self, bot: u32, recovered: Recovered, wrong: impl FnOnce()) {
         let is_right = match self.0.remove(&bot) {
             Some(true) => recovered == Recovered::Yes,

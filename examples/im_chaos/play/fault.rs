@@ -18,11 +18,11 @@ pub(crate) enum Fault {
     KillRedisEverysec,
     /// Redis without persistence is killed, and starts again, empty.
     KillRedisNone,
-    /// As `kill-redis-always`, with publishers that are not members, on a node without members.
+    /// Like `kill-redis-always`, with publishers on a node without members.
     PublishersAlways,
-    /// As `kill-redis-everysec`, with such publishers.
+    /// Like `kill-redis-everysec`, with publishers on a node without members.
     PublishersEverysec,
-    /// As `kill-redis-none`, with such publishers.
+    /// Like `kill-redis-none`, with publishers on a node without members.
     PublishersNone,
     /// What Redis sends to a node does not arrive.
     OneWayCut,
@@ -91,7 +91,7 @@ impl Fault {
         ) && self.resume().is_none()
     }
 
-    /// Returns whether only the small node of this program knows what the fault needs.
+    /// Returns whether the fault needs the small node of this program.
     pub(crate) fn needs_small_node(self) -> bool {
         let is_common = matches!(self, Fault::ResumeTwice | Fault::ResumeAtOnce);
         self.has_publishers() || self == Fault::EvictedKeys || self.resume().is_some() && !is_common

@@ -7,8 +7,8 @@ use std::time::Duration;
 impl Play<'_> {
     /// Kills Redis, and starts it with the data that its persistence has kept.
     pub(super) fn kill_redis(&mut self) -> Result {
-        // Some users are away, and have not received the messages that are lost. The node of
-        // publishers has no members.
+        // Some users are away, and have not received the lost messages. The node of the publishers
+        // has no members.
         let node = if self.fault.has_publishers() { VICTIM + 1 } else { VICTIM };
         self.crowd.plan_to_stay_away(node, 4);
         self.cluster.nodes[node].front.reset_all();

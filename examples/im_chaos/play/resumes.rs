@@ -1,5 +1,5 @@
 //! The faults that are resumes. A third of the bots resume, in all rooms and on all nodes, and the
-//! journal states the answers that must come.
+//! journal states the expected answers.
 
 use super::Play;
 use crate::bots::{Resume, Status};
@@ -33,7 +33,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Resumes when missed messages are gone. No resume may recover, and each member must be told.
+    /// Resumes after missed messages have left the history. No resume may recover.
     pub(super) fn resume_after_trimming(&mut self) -> Result {
         let bots = self.options.bots / 3;
         self.crowd.stay_away(bots);
