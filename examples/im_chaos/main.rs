@@ -19,8 +19,8 @@
 //! bot is sent. In the end, every accepted message must have reached every member of its room, once
 //! and in order, unless a notice covers it: a `gap`, or a `joined` with `recovered: false`.
 //!
-//! In the faults `publishers-…`, the messages come from publishers outside of the rooms. Their node has
-//! no members, so it does not follow the rooms.
+//! In the faults `publishers-…`, the messages come from publishers outside of the rooms. Their node
+//! has no members, so it does not follow the rooms.
 //!
 //! | fault | expected answer |
 //! |---|---|
@@ -31,8 +31,9 @@
 //!
 //! Progress goes to standard error, and a table in Markdown to standard output. `--out` gets the
 //! table as `chaos.md` and `chaos.csv`, and the deliveries per second of each fault as `chaos.svg`.
-//! The exit status is 0 if all guarantees were kept and all bots are back. A wrong answer to a resume
-//! and a member without a notice of a loss break a guarantee too. Ctrl-C ends all processes, and prints the table of the faults so far.
+//! The exit status is 0 if all guarantees were kept and all bots are back. A wrong answer to a
+//! resume and a member without a notice of a loss break a guarantee too. Ctrl-C ends all processes,
+//! and prints the table of the faults so far.
 //!
 //! | column | |
 //! |---|---|
