@@ -16,6 +16,13 @@ pub(crate) struct Entry {
 pub(crate) enum Event {
     /// The bot is in its room, and messages behind this position follow.
     Joined { position: Position, recovered: Recovered },
+    /// The bot has resumed as planned. The answer follows.
+    Resumed {
+        /// Whether the bot must continue where it was.
+        must_recover: bool,
+        /// Whether the position was of this bot and room.
+        is_own: bool,
+    },
     /// Messages are missing. Those behind this position follow.
     Gap { position: Position },
     /// A message with the number that its sender has given it.
@@ -82,6 +89,7 @@ impl Journal {
                 Event::Accepted { position, number } => {
                     ("accepted", Some(position), Some(*bot), Some(number))
                 }
+                Event::Resumed { .. } => ("resumed", None, None, None),
                 Event::Left { .. } => ("left", None, None, None),
             };
             let or_empty = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());

@@ -25,10 +25,21 @@
 //! bot is sent. In the end, every accepted message must have reached every member of its room, once
 //! and in order, unless a notice covers it: a `gap`, or a `joined` with `recovered: false`.
 //!
+//! In the faults `publishers-…`, the messages come from publishers outside of the rooms. Their node
+//! has no members, so it does not follow the rooms.
+//!
+//! | fault | expected answer |
+//! |---|---|
+//! | `resume-twice`, `resume-at-once` | `recovered: true`, and each missed message once |
+//! | `resume-trimmed` | `recovered: false`, then the messages behind the position in the answer |
+//! | `resume-ahead` | as for `resume-trimmed` |
+//! | `resume-foreign` | as for `resume-trimmed`, for the position of a user in another room, and for the token and the position of a user in the same room |
+//!
 //! Progress goes to standard error, and a table in Markdown to standard output. `--out` gets the
 //! table as `chaos.md` and `chaos.csv`, and the deliveries per second of each fault as `chaos.svg`.
-//! The exit status is 0 if no guarantee was broken: nothing lost, doubled or out of order, and all
-//! bots back. Ctrl-C ends all processes, and prints the table of the faults so far.
+//! The exit status is 0 if all guarantees were kept and all bots are back. A wrong answer to a
+//! resume and a member without a notice of a loss break a guarantee too. Ctrl-C ends all processes,
+//! and prints the table of the faults so far.
 //!
 //! | column | |
 //! |---|---|
@@ -41,6 +52,9 @@
 //! | no list for | the longest time without a list of the members of a room |
 //! | longest gap | the longest time without a message to a member; it is not zero without a fault, because rooms are not always busy |
 //! | all back after | the time from the end of the fault until all bots were in their rooms |
+//! | seen and lost by the store, no notice | members that received a message before the store lost it, and continued without a notice |
+//! | planned resumes | resumes of the faults `resume-…`; the journal states the expected answers |
+//! | resumes with a wrong answer | planned resumes whose answer was missing, or differed from the expected answer |
 //!
 //! Reading order: `play/` (a fault, from the first connection to the verdict), `bots/` (the users),
 //! `cluster/` (processes and proxies), `checker/` (the verdict), `node/` (the small node),

@@ -81,7 +81,7 @@ impl Options {
             (None, Some(directory)) => {
                 NodeProgram::SocketIo { directory: directory.clone(), is_direct: fault.kills_redis() }
             }
-            (None, None) => NodeProgram::Small,
+            (None, None) => NodeProgram::Small(fault.node_arguments()),
         }
     }
 
@@ -100,13 +100,30 @@ impl Options {
         if self.bots < self.rooms {
             return Err(format!("bots is {}; it must be at least the number of rooms", self.bots).into());
         }
+        let has_publishers = self.faults.iter().any(|fault| fault.has_publishers());
+        if has_publishers && (self.nodes < 2 || self.bots < 2 * self.rooms) {
+            return Err("publishers without members need two nodes, and two bots for each room".into());
+        }
         if let Some(fault) = self.faults.iter().find(|fault| fault.needs_redis() && !has_redis) {
             return Err(format!("the fault {} needs --broker redis", fault.name()).into());
+        }
+        if let Some(fault) = self.faults.iter().find(|fault| !self.suits(**fault)) {
+            return Err(format!("the fault {} needs other nodes", fault.name()).into());
         }
         if !self.faults.is_empty() {
             return Ok(self.faults.clone());
         }
         let all = <Fault as clap::ValueEnum>::value_variants().iter().copied();
-        Ok(all.filter(|fault| has_redis || !fault.needs_redis()).collect())
+        Ok(all.filter(|fault| self.suits(*fault) && (has_redis || !fault.needs_redis())).collect())
+    }
+
+    /// Returns whether the nodes can play a fault.
+    fn suits(&self, fault: Fault) -> bool {
+        match (&self.server, &self.socketio) {
+            (None, None) => true,
+            (Some(_), _) => !fault.needs_small_node(),
+            // The resumes are those of the protocol of the chat.
+            (None, Some(_)) => !fault.needs_small_node() && fault.resume().is_none(),
+        }
     }
 }

@@ -6,9 +6,9 @@ use std::fmt;
 
 /// Something whose metrics [`encode`](super::encode) writes as text.
 ///
-/// Implemented for [`EventLoopGroup`](crate::EventLoopGroup), [`Collector`](super::Collector) and,
-/// with the feature `durable`, `DurableCollector`. A pair has the metrics of both parts, and `None`
-/// has none:
+/// Implemented for [`EventLoopGroup`](crate::EventLoopGroup), [`Collector`](super::Collector),
+/// `DurableCollector` of the feature `durable`, and `BrokerCollector` of `broker`. A pair has the
+/// metrics of both parts, and `None` has none:
 ///
 /// ```
 /// use netwheel::{EventLoopGroup, prometheus};

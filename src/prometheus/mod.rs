@@ -20,9 +20,9 @@ mod tables;
 
 pub use collector::Collector;
 pub use exported::Exported;
-#[cfg(feature = "durable")]
+#[cfg(any(feature = "broker", feature = "durable"))]
 pub(crate) use exported::{Exposition, MetricTables, sealed};
-#[cfg(feature = "durable")]
+#[cfg(any(feature = "broker", feature = "durable"))]
 pub(crate) use tables::encode_tables;
 
 use crate::error::{Error, Result};
@@ -40,7 +40,8 @@ use prometheus_client::encoding::text;
 /// # Errors
 ///
 /// [`Error::Setting`] if two parts of a pair declare the same metrics. Use one [`Collector`] for
-/// several groups, and one `DurableCollector` for several durable timers.
+/// several groups, one `DurableCollector` for several durable timers, and one `BrokerCollector` for
+/// the topics of several brokers.
 pub fn encode(exported: &(impl Exported + ?Sized)) -> Result<String> {
     let mut exposition = exported::Exposition::default();
     exported.add_to(&mut exposition)?;

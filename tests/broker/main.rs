@@ -12,6 +12,7 @@ mod maps;
 mod members;
 mod memory;
 mod nodes;
+mod prometheus;
 mod races;
 mod settings;
 #[cfg(any(feature = "broker-redis", feature = "broker-sqlite"))]

@@ -50,3 +50,27 @@ fn one_node_in_memory_has_the_same_checks() {
     let cells = row(&table, "all clients of a node reconnect at once");
     assert_eq!(cells[2..8], ["0"; 6], "{table}");
 }
+
+#[test]
+fn resumes_have_the_answers_that_must_come() {
+    let faults = "resume-twice,resume-at-once,resume-ahead,resume-foreign";
+    let table = run(&["--nodes", "1", "--broker", "memory", "--faults", faults]);
+    let titles = ["resume twice, no message between", "resume immediately", "resume ahead", "another user's"];
+    for (title, resumes) in titles.into_iter().zip([16, 80, 8, 8]) {
+        let cells = row(&table, title);
+        let [planned, wrong] = [cells.len() - 3, cells.len() - 2].map(|cell| cells[cell]);
+        assert_eq!((planned, wrong), (resumes.to_string().as_str(), "0"), "{table}");
+    }
+}
+
+#[test]
+fn members_are_told_of_a_loss_that_a_publisher_without_members_notices() {
+    if !are_installed(&["redis-server", "kill"]) {
+        return;
+    }
+    let table = run(&["--faults", "publishers-everysec", "--down", "100ms"]);
+    let cells = row(&table, "publishers without members");
+    let lost_by_redis = cells[3..6].iter().filter(|cell| **cell != "0").count();
+    assert!(lost_by_redis > 0, "Redis has lost a second: {table}");
+    assert_eq!(cells[cells.len() - 4], "0", "{table}");
+}

@@ -4,12 +4,14 @@
 //! One thread opens connections and makes bots talk; handlers read on the loops of the bots. A bot
 //! has one message under way, and repeats it with the same id until it is accepted.
 
+mod resumes;
 mod session;
 mod state;
 mod stepper;
 
 use crate::journal::{Census, Entry, Event, Journal};
 use netwheel::prelude::*;
+pub(crate) use resumes::Resume;
 use state::{Bot, Place};
 use std::{
     net::SocketAddr,
@@ -27,6 +29,9 @@ use stepper::Stepper;
 pub(crate) struct Manners {
     pub(crate) bots: u32,
     pub(crate) rooms: u32,
+    /// Bots that publish to their rooms and are not members: the first ones. The others are then
+    /// silent. Publishers use the first node, and members the other nodes.
+    pub(crate) publishers: u32,
     /// Time between two messages of one bot.
     pub(crate) interval: Duration,
     /// Time without a line from the server after which a bot gives its connection up.
@@ -38,7 +43,8 @@ pub(crate) struct Manners {
 impl Manners {
     /// Returns the number of the members of a room.
     fn members(&self, room: u32) -> u32 {
-        self.bots.saturating_sub(room).div_ceil(self.rooms)
+        let bots = self.bots.saturating_sub(room).div_ceil(self.rooms);
+        bots - self.publishers.saturating_sub(room).div_ceil(self.rooms)
     }
 }
 
@@ -67,6 +73,8 @@ struct Shared {
 pub(crate) struct Status {
     /// Bots in their rooms.
     pub(crate) inside: u32,
+    /// Bots that have not resumed as planned.
+    pub(crate) resuming: u32,
     /// Bots that stay away until they are called.
     pub(crate) away: u32,
     /// Bots whose last message is not accepted.
@@ -118,6 +126,7 @@ impl Crowd {
                 Place::Outside { until } if until == Duration::MAX => status.away += 1,
                 _ => {}
             }
+            status.resuming += u32::from(bot.planned.is_some());
             status.waiting += u32::from(bot.is_waiting());
         }
         status.deliveries = self.shared.deliveries.load(Ordering::Relaxed);
@@ -179,7 +188,7 @@ impl Shared {
     fn lost(&self, number: usize, attempt: u64, hint: Option<Duration>) {
         let mut bot = lock(&self.bots[number]);
         if bot.attempt == attempt {
-            let lost = bot.lose(self.start.elapsed(), hint, self.nodes.len());
+            let lost = bot.lose(self.start.elapsed(), hint);
             drop(bot);
             if lost.was_inside {
                 self.note(number, Event::Left { stays_away: lost.stays_away });

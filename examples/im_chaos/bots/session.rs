@@ -2,6 +2,7 @@
 
 use super::{
     Manners, Shared, lock,
+    resumes::PlannedResume,
     state::{Bot, Place},
 };
 use crate::{
@@ -43,6 +44,10 @@ impl Handler for Session {
             Reply::Welcome { resume_token, .. } => {
                 let mut bot = self.bot();
                 bot.token = resume_token;
+                if bot.is_publisher {
+                    bot.enter(ctx.channel(), self.shared.start.elapsed());
+                    return Ok(());
+                }
                 let room = bot.position.is_none().then(|| bot.room.clone());
                 drop(bot);
                 match room {
@@ -138,10 +143,15 @@ impl Session {
             Some(true) => Recovered::Yes,
             Some(false) => Recovered::No,
         };
+        let resumed = self.bot().planned.as_ref().map(PlannedResume::event);
+        if let Some(resumed) = resumed {
+            self.note(resumed);
+        }
         // Before the bot can talk: otherwise its message could be recorded first.
         self.note(Event::Joined { position, recovered });
         let mut bot = self.bot();
         bot.position = Some(position);
+        bot.planned = None;
         bot.enter(ctx.channel(), self.shared.start.elapsed());
     }
 

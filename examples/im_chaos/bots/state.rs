@@ -1,10 +1,11 @@
 //! `Bot`: the state of a user, which outlives its connections.
 
-use super::Manners;
+use super::{Manners, resumes::PlannedResume};
 use crate::protocol::{Request, Resume};
 use netwheel::{broker::Position, prelude::*};
 use std::{
     hash::{BuildHasher, RandomState},
+    ops::Range,
     time::Duration,
 };
 
@@ -19,6 +20,10 @@ pub(super) struct Bot {
     pub(super) place: Place,
     /// Number of the node of the current or next connection.
     pub(super) node: usize,
+    /// Numbers of the nodes that the bot uses.
+    home: Range<usize>,
+    /// Whether the bot publishes without being a member.
+    pub(super) is_publisher: bool,
     /// Number of the current or last attempt to get in.
     pub(super) attempt: u64,
     /// Failed attempts since the bot was last inside.
@@ -34,6 +39,8 @@ pub(super) struct Bot {
     interval: Duration,
     /// When the bot has asked for the members of its room.
     pub(super) asked: Option<Duration>,
+    /// How the bot resumes the next time.
+    pub(super) planned: Option<PlannedResume>,
     /// Whether the bot does not come back before it is called.
     pub(super) stays_away: bool,
     /// Whether the bot returns to the same node without a delay.
@@ -66,21 +73,31 @@ impl Bot {
     pub(super) fn new(number: u32, manners: &Manners, nodes: usize) -> Self {
         // Spread over the interval, and the same in each run.
         let part = (f64::from(number) * 0.618_034).fract();
+        let is_publisher = number < manners.publishers;
+        let home = match manners.publishers {
+            0 => 0..nodes,
+            _ if is_publisher => 0..1,
+            _ => 1..nodes,
+        };
+        let is_silent = manners.publishers > 0 && !is_publisher;
         Bot {
             user: format!("bot-{number}"),
             room: format!("room-{}", number % manners.rooms),
             place: Place::Outside { until: Duration::ZERO },
             // Members of one room are spread over the nodes.
-            node: (number / manners.rooms) as usize % nodes,
+            node: home.start + (number / manners.rooms) as usize % home.len().max(1),
+            home,
+            is_publisher,
             attempt: 0,
             failures: 0,
             token: String::new(),
             position: None,
             number: 0,
             under_way: None,
-            next: manners.interval.mul_f64(part),
+            next: if is_silent { Duration::MAX } else { manners.interval.mul_f64(part) },
             interval: manners.interval,
             asked: None,
+            planned: None,
             stays_away: false,
             returns_at_once: false,
         }
@@ -94,9 +111,12 @@ impl Bot {
 
     /// Returns the login: a new one, or the continuation of the session before.
     pub(super) fn login(&self) -> Request {
-        let resume = self.position.map(|position| Resume {
-            token: self.token.clone(),
-            rooms: [(self.room.clone(), (position.epoch, position.offset))].into(),
+        let resume = self.position.map(|position| {
+            let (token, position) = match &self.planned {
+                Some(planned) => planned.claim(&self.token, position),
+                None => (self.token.clone(), position),
+            };
+            Resume { token, rooms: [(self.room.clone(), (position.epoch, position.offset))].into() }
         });
         Request::Login { user: self.user.clone(), resume, unique_ids: true }
     }
@@ -111,14 +131,15 @@ impl Bot {
     }
 
     /// Records the end of an attempt or a connection.
-    pub(super) fn lose(&mut self, now: Duration, hint: Option<Duration>, nodes: usize) -> Lost {
+    pub(super) fn lose(&mut self, now: Duration, hint: Option<Duration>) -> Lost {
         let was_inside = matches!(self.place, Place::Inside(_));
         let until = if self.stays_away { Duration::MAX } else { now + self.delay(hint) };
         self.place = Place::Outside { until };
         self.failures += 1;
+        let (first, nodes) = (self.home.start, self.home.len());
         if !self.returns_at_once && nodes > 1 {
             // Another node, because this one may be gone.
-            self.node = (self.node + 1 + random(nodes as u64 - 1) as usize) % nodes;
+            self.node = first + (self.node - first + 1 + random(nodes as u64 - 1) as usize) % nodes;
         }
         Lost { was_inside, stays_away: self.stays_away }
     }

@@ -22,6 +22,8 @@ pub(super) struct Member {
     copies: HashMap<(u32, u32), Position>,
     /// The positions before and after each notice.
     notices: Vec<(Position, Position)>,
+    /// Whether the answer to a resume with a position of another user is expected.
+    is_stranger: bool,
     last_delivery: Option<Duration>,
     longest_gap: Duration,
 }
@@ -36,6 +38,7 @@ impl Member {
             numbers: BTreeMap::new(),
             copies: HashMap::new(),
             notices: Vec::new(),
+            is_stranger: false,
             last_delivery: None,
             longest_gap: Duration::ZERO,
         }
@@ -52,11 +55,20 @@ impl Member {
     /// Records an entry of this member.
     pub(super) fn note(&mut self, entry: &Entry, epochs: &RoomEpochs, verdict: &mut Verdict) {
         match entry.event {
-            Event::Joined { position, recovered } => match (recovered, self.at) {
-                (_, None) => (self.first, self.at) = (Some(position), Some(position)),
-                (Recovered::Yes, Some(_)) => self.at = Some(position),
-                (Recovered::New | Recovered::No, Some(seen)) => self.note_notice(seen, position, verdict),
-            },
+            Event::Joined { position, recovered } => {
+                if std::mem::take(&mut self.is_stranger) {
+                    self.forget_behind(position, epochs);
+                }
+                match (recovered, self.at) {
+                    (_, None) => (self.first, self.at) = (Some(position), Some(position)),
+                    (Recovered::Yes, Some(_)) => {
+                        self.look_for_notice(position, epochs, verdict);
+                        self.at = Some(position);
+                    }
+                    (Recovered::New | Recovered::No, Some(seen)) => self.note_notice(seen, position, verdict),
+                }
+            }
+            Event::Resumed { is_own, .. } => self.is_stranger = !is_own,
             Event::Gap { position } => {
                 if let Some(seen) = self.at {
                     self.note_notice(seen, position, verdict);
@@ -79,6 +91,26 @@ impl Member {
         self.at = Some(next);
     }
 
+    /// Forgets messages behind a position. The node had no position of this member, so it sends
+    /// them again.
+    fn forget_behind(&mut self, position: Position, epochs: &RoomEpochs) {
+        self.received.retain(|received| !epochs.is_behind(*received, position));
+        self.numbers.retain(|_, (_, at)| !epochs.is_behind(*at, position));
+    }
+
+    /// Checks that a member that goes on in another epoch has not seen a lost message.
+    fn look_for_notice(&self, position: Position, epochs: &RoomEpochs, verdict: &mut Verdict) {
+        let me = self.number;
+        if let Some(at) = self.at
+            && at.epoch != position.epoch
+            && epochs.is_behind(position, at)
+            && epochs.has_lost(at)
+        {
+            verdict.untold += 1;
+            verdict.note(|| format!("bot {me} was at {at}, which is lost, and goes on at {position}"));
+        }
+    }
+
     fn receive(
         &mut self,
         position: Position,
@@ -95,6 +127,7 @@ impl Member {
             verdict.note(|| format!("bot {me} has received {} twice", what()));
             return;
         }
+        self.look_for_notice(position, epochs, verdict);
         if let Some(at) = self.at.filter(|at| !epochs.is_behind(position, *at)) {
             verdict.out_of_order += 1;
             verdict.note(|| format!("bot {me} has received {} behind {at}", what()));

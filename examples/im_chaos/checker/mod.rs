@@ -9,12 +9,16 @@ mod epochs;
 mod member;
 mod presence;
 #[cfg(test)]
+mod resume_tests;
+mod resumes;
+#[cfg(test)]
 mod tests;
 
 use crate::journal::{Event, Journal};
 use epochs::RoomEpochs;
 use member::Member;
 use netwheel::broker::Position;
+use resumes::Resumes;
 use std::time::Duration;
 
 /// Faults that are described in words.
@@ -37,6 +41,13 @@ pub(crate) struct Verdict {
     pub(crate) noticed: u64,
     /// Notices to all members.
     pub(crate) notices: u64,
+    /// Members that received a message before the store lost it, and continued in a later epoch
+    /// without a notice.
+    pub(crate) untold: u64,
+    /// Planned resumes. `None` if the fault has no planned resumes.
+    pub(crate) resumes: Option<u64>,
+    /// Planned resumes with a wrong answer, or without an answer.
+    pub(crate) wrong_resumes: u64,
     pub(crate) doubled: u64,
     pub(crate) out_of_order: u64,
     /// Users that were not listed although they were members. `None` if no list was received.
@@ -58,7 +69,7 @@ impl Verdict {
     /// Returns whether a guarantee was broken. Members get no notice of messages that the store
     /// has lost, if they have received none of them.
     pub(crate) fn has_faults(&self) -> bool {
-        self.lost + self.doubled + self.out_of_order > 0
+        self.lost + self.doubled + self.out_of_order + self.untold + self.wrong_resumes > 0
     }
 
     /// Returns the quantile of the longest times without a delivery.
@@ -99,7 +110,7 @@ pub(crate) fn check(journal: &Journal, bots: u32, rooms: u32) -> Verdict {
             Event::Joined { position, .. } | Event::Gap { position } => {
                 epochs[room].begin(position.epoch);
             }
-            Event::Left { .. } => {}
+            Event::Resumed { .. } | Event::Left { .. } => {}
         }
     }
     let mut members: Vec<Member> = (0..bots).map(Member::new).collect();
@@ -118,5 +129,6 @@ pub(crate) fn check(journal: &Journal, bots: u32, rooms: u32) -> Verdict {
     }
     verdict.gaps.sort_unstable();
     presence::check(journal, bots, rooms, &mut verdict);
+    Resumes::check(journal, &mut verdict);
     verdict
 }

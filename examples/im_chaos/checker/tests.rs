@@ -4,48 +4,48 @@ use netwheel::broker::Position;
 use std::time::Duration;
 
 const BOTS: u32 = 3;
-const LEFT: Event = Event::Left { stays_away: false };
+pub(super) const LEFT: Event = Event::Left { stays_away: false };
 
-fn at(epoch: u64, offset: u64) -> Position {
+pub(super) fn at(epoch: u64, offset: u64) -> Position {
     Position::new(epoch, offset)
 }
 
 /// A run of three bots in one room, in which the test plants faults.
 #[derive(Default)]
-struct Run(Journal);
+pub(super) struct Run(Journal);
 
 impl Run {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut run = Run::default();
         (0..BOTS).for_each(|bot| run.join(bot, at(1, 0), Recovered::New));
         run
     }
 
-    fn add(&mut self, bot: u32, event: Event) {
+    pub(super) fn add(&mut self, bot: u32, event: Event) {
         let at = Duration::from_millis(self.0.entries.len() as u64);
         self.0.entries.push(Entry { at, bot, event });
     }
 
-    fn join(&mut self, bot: u32, position: Position, recovered: Recovered) {
+    pub(super) fn join(&mut self, bot: u32, position: Position, recovered: Recovered) {
         self.add(bot, Event::Joined { position, recovered });
     }
 
-    fn receive(&mut self, bot: u32, position: Position, number: u32) {
+    pub(super) fn receive(&mut self, bot: u32, position: Position, number: u32) {
         self.add(bot, Event::Received { position, sender: 0, number });
     }
 
     /// Bot 0 sends a message, which some bots receive.
-    fn say(&mut self, position: Position, number: u32, receivers: &[u32]) {
+    pub(super) fn say(&mut self, position: Position, number: u32, receivers: &[u32]) {
         self.add(0, Event::Accepted { position, number });
         receivers.iter().for_each(|bot| self.receive(*bot, position, number));
     }
 
-    fn verdict(&self) -> Verdict {
+    pub(super) fn verdict(&self) -> Verdict {
         check(&self.0, BOTS, 1)
     }
 }
 
-const ALL: [u32; 3] = [0, 1, 2];
+pub(super) const ALL: [u32; 3] = [0, 1, 2];
 
 #[test]
 fn a_run_without_faults_is_accepted() {

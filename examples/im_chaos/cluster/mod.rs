@@ -1,5 +1,6 @@
 //! Redis, the nodes, and the proxies between them and in front of them.
 
+mod eviction;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod redis;
@@ -27,8 +28,8 @@ pub(crate) enum BrokerKind {
 /// The program of the nodes.
 #[derive(Debug, Clone)]
 pub(crate) enum NodeProgram {
-    /// The small node of this program.
-    Small,
+    /// The small node of this program, with more arguments.
+    Small(&'static [&'static str]),
     /// A chat server.
     Chat(PathBuf),
     /// Socket.IO.
@@ -130,10 +131,10 @@ impl Cluster {
                 command
             }
             NodeProgram::SocketIo { directory, .. } => socketio::node(directory),
-            NodeProgram::Small => {
+            NodeProgram::Small(arguments) => {
                 let me = std::env::current_exe().map_err(|e| Error::io("looking for this program", e))?;
                 let mut command = Command::new(me);
-                command.arg("--as-node");
+                command.arg("--as-node").args(*arguments);
                 command
             }
         };

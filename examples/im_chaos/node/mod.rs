@@ -1,7 +1,8 @@
 //! A small node: rooms of lines on `Topic` and a broker, without the other parts of the chat
 //! server.
 //!
-//! `im_chaos --as-node` runs it. It trusts its clients: a name belongs to anyone who uses it.
+//! `im_chaos --as-node` runs it. It trusts its clients: a name belongs to anyone who uses it, and
+//! anyone may publish to any room.
 
 mod presence;
 mod room;
@@ -48,6 +49,13 @@ pub(crate) struct NodeOptions {
     /// Name of the node, which no other node has.
     #[arg(long)]
     node: String,
+    /// Messages of a room that are kept. The default suffices for a client that was away for
+    /// minutes.
+    #[arg(long, default_value_t = 5000)]
+    history: u64,
+    /// Accept a Redis that may evict keys.
+    #[arg(long)]
+    allow_eviction: bool,
 }
 
 /// Runs a node until Ctrl-C, or until standard input ends.
@@ -68,8 +76,8 @@ pub(crate) fn run(options: &NodeOptions) -> Result {
         let _ = stop.send(());
     });
     let group = EventLoopGroup::builder().threads(2).name("node").build()?;
-    let topics = builder(&group, &options.broker)?.node(&options.node).build()?;
-    let rooms = Rooms::new(topics.clone(), options.node.clone());
+    let topics = builder(&group, options)?.node(&options.node).build()?;
+    let rooms = Rooms::new(topics.clone(), options.node.clone(), options.history);
     let sessions = rooms.clone();
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_peer| {
@@ -86,13 +94,15 @@ pub(crate) fn run(options: &NodeOptions) -> Result {
     Ok(())
 }
 
-fn builder(group: &EventLoopGroup, broker: &str) -> Result<TopicsBuilder> {
+fn builder(group: &EventLoopGroup, options: &NodeOptions) -> Result<TopicsBuilder> {
+    let broker = options.broker.as_str();
     if broker == "memory" {
         return Ok(Topics::builder(group, MemoryBroker::new()));
     }
     let client =
         RedisClient::builder(group, broker).on_event(|event| log::info!("redis: {event:?}")).connect()?;
-    Ok(Topics::builder(group, RedisBroker::new(client)))
+    let broker = RedisBroker::new(client);
+    Ok(Topics::builder(group, if options.allow_eviction { broker.allow_eviction() } else { broker }))
 }
 
 /// Runs a node and returns whether it has ended without an error.

@@ -13,13 +13,12 @@ use std::{
     time::Duration,
 };
 
-/// Messages of a room that are kept: enough for a client that was away for minutes.
-const HISTORY: u64 = 5000;
-
 pub(super) struct Rooms {
     topics: Topics,
     /// Name of the node.
     node: String,
+    /// Messages of a room that are kept.
+    history: u64,
     rooms: Mutex<BTreeMap<String, Arc<Room>>>,
 }
 
@@ -29,8 +28,8 @@ pub(super) struct Room {
 }
 
 impl Rooms {
-    pub(super) fn new(topics: Topics, node: String) -> Arc<Self> {
-        Arc::new(Rooms { topics, node, rooms: Mutex::default() })
+    pub(super) fn new(topics: Topics, node: String, history: u64) -> Arc<Self> {
+        Arc::new(Rooms { topics, node, history, rooms: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Room>>> {
@@ -46,7 +45,7 @@ impl Rooms {
         if let Some(room) = rooms.get(name) {
             return Ok(room.clone());
         }
-        let history = HistoryLimits::new().messages(HISTORY).age(Duration::from_secs(3600));
+        let history = HistoryLimits::new().messages(self.history).age(Duration::from_secs(3600));
         let topic = self.topics.topic(name, RoomFormat(name.to_owned())).history(history).open()?;
         let presence = Presence::new(self.topics.clone(), name, self.node.clone())?;
         let room = Arc::new(Room { topic, presence });

@@ -107,9 +107,12 @@ impl Session {
     }
 
     fn say(&mut self, ctx: &mut Context<'_, Self>, name: String, text: String, id: OwnId) -> Result {
-        let Some((room, known)) = self.room.clone().filter(|(room, _)| *room == name) else {
-            return ctx.write(refusal(Code::NotInRoom, &"join that room first".into(), Some(id)));
+        let joined = self.room.as_ref().filter(|(room, _)| *room == name);
+        let known = match joined {
+            Some((_, known)) => known.clone(),
+            None => self.rooms.open(&name)?,
         };
+        let room = name.clone();
         let from = self.user.clone();
         let ts = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let ts = u64::try_from(ts.as_millis()).unwrap_or(u64::MAX);

@@ -1,6 +1,6 @@
 //! `Fault`: the faults, one for each row of the table.
 
-use crate::cluster::redis::Persistence;
+use crate::{bots::Resume, cluster::redis::Persistence};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Fault {
@@ -18,6 +18,12 @@ pub(crate) enum Fault {
     KillRedisEverysec,
     /// Redis without persistence is killed, and starts again, empty.
     KillRedisNone,
+    /// Like `kill-redis-always`, with publishers on a node without members.
+    PublishersAlways,
+    /// Like `kill-redis-everysec`, with publishers on a node without members.
+    PublishersEverysec,
+    /// Like `kill-redis-none`, with publishers on a node without members.
+    PublishersNone,
     /// What Redis sends to a node does not arrive.
     OneWayCut,
     /// Nothing arrives between a node and Redis, in both directions.
@@ -26,8 +32,20 @@ pub(crate) enum Fault {
     TwoCuts,
     /// Keys of rooms are deleted in Redis.
     DeletedKeys,
+    /// Redis evicts half of its keys, because its memory is full.
+    EvictedKeys,
     /// The connections of all clients of a node are reset, and all come back at once.
     ReconnectAll,
+    /// Clients resume twice, without a message between.
+    ResumeTwice,
+    /// Clients resume on the same node in the moment in which they lose their connections.
+    ResumeAtOnce,
+    /// Clients resume when messages that they have missed are not in the history any more.
+    ResumeTrimmed,
+    /// Clients resume with a position ahead of the top of their room.
+    ResumeAhead,
+    /// Clients resume with the position of another user.
+    ResumeForeign,
 }
 
 impl Fault {
@@ -47,11 +65,22 @@ impl Fault {
             Fault::KillRedisAlways => "kill of Redis, AOF `always`",
             Fault::KillRedisEverysec => "kill of Redis, AOF `everysec`, one second lost",
             Fault::KillRedisNone => "kill of Redis, no persistence",
+            Fault::PublishersAlways => "kill of Redis, AOF `always`, publishers without members",
+            Fault::PublishersEverysec => {
+                "kill of Redis, AOF `everysec`, one second lost, publishers without members"
+            }
+            Fault::PublishersNone => "kill of Redis, no persistence, publishers without members",
             Fault::OneWayCut => "one-way cut from Redis to a node",
             Fault::Hold => "hold between a node and Redis",
             Fault::TwoCuts => "two cuts during resubscription",
             Fault::DeletedKeys => "deleted keys",
+            Fault::EvictedKeys => "evicted keys",
             Fault::ReconnectAll => "all clients of a node reconnect at once",
+            Fault::ResumeTwice => "resume twice, no message between",
+            Fault::ResumeAtOnce => "resume immediately",
+            Fault::ResumeTrimmed => "resume after trimming",
+            Fault::ResumeAhead => "resume ahead of the top",
+            Fault::ResumeForeign => "resume with another user's position",
         }
     }
 
@@ -59,7 +88,38 @@ impl Fault {
         !matches!(
             self,
             Fault::None | Fault::KillNode | Fault::PauseNode | Fault::RollingRestart | Fault::ReconnectAll
-        )
+        ) && self.resume().is_none()
+    }
+
+    /// Returns whether the fault needs the small node of this program.
+    pub(crate) fn needs_small_node(self) -> bool {
+        let is_common = matches!(self, Fault::ResumeTwice | Fault::ResumeAtOnce);
+        self.has_publishers() || self == Fault::EvictedKeys || self.resume().is_some() && !is_common
+    }
+
+    /// Returns whether the messages come from publishers that are not members.
+    pub(crate) fn has_publishers(self) -> bool {
+        matches!(self, Fault::PublishersAlways | Fault::PublishersEverysec | Fault::PublishersNone)
+    }
+
+    /// Returns how clients resume, if that is the fault.
+    pub(crate) fn resume(self) -> Option<Resume> {
+        match self {
+            Fault::ResumeTwice | Fault::ResumeAtOnce => Some(Resume::Own),
+            Fault::ResumeTrimmed => Some(Resume::Trimmed),
+            Fault::ResumeAhead => Some(Resume::Ahead),
+            Fault::ResumeForeign => Some(Resume::Foreign),
+            _ => None,
+        }
+    }
+
+    /// Returns arguments of the small node.
+    pub(crate) fn node_arguments(self) -> &'static [&'static str] {
+        match self {
+            Fault::EvictedKeys => &["--allow-eviction"],
+            Fault::ResumeTrimmed => &["--history", "50"],
+            _ => &[],
+        }
     }
 
     pub(crate) fn kills_redis(self) -> bool {
@@ -69,8 +129,8 @@ impl Fault {
     /// Returns the persistence of Redis for this fault.
     pub(crate) fn persistence(self) -> Persistence {
         match self {
-            Fault::KillRedisAlways => Persistence::Always,
-            Fault::KillRedisNone => Persistence::None,
+            Fault::KillRedisAlways | Fault::PublishersAlways => Persistence::Always,
+            Fault::KillRedisNone | Fault::PublishersNone => Persistence::None,
             _ => Persistence::EverySecond,
         }
     }

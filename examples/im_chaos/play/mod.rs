@@ -1,6 +1,8 @@
 //! One fault with its cluster and its bots, from the first connection to the verdict.
 
 pub(crate) mod fault;
+mod outage;
+mod resumes;
 
 use crate::{
     bots::{Crowd, Manners, Status},
@@ -68,10 +70,13 @@ pub(crate) fn play(
     let group = EventLoopGroup::builder().threads(2).name("chaos").build()?;
     let cluster =
         Cluster::start(&group, options.program(fault), options.broker, fault.persistence(), options.nodes)?;
+    let publishers = if fault.has_publishers() { options.rooms } else { 0 };
+    let speakers = if publishers > 0 { publishers } else { options.bots };
     let manners = Manners {
+        publishers,
         bots: options.bots,
         rooms: options.rooms,
-        interval: Duration::from_secs_f64(f64::from(options.bots) / options.rate),
+        interval: Duration::from_secs_f64(f64::from(speakers) / options.rate),
         patience: options.patience,
         asks_for_members: !options.without_presence,
     };
@@ -119,7 +124,7 @@ impl Play<'_> {
     }
 
     fn inject(&mut self) -> Result {
-        let Options { pause, hold, down, away, .. } = *self.options;
+        let Options { pause, hold, away, .. } = *self.options;
         let back = self.cluster.nodes[VICTIM].back.clone();
         match self.fault {
             Fault::None => {}
@@ -146,27 +151,12 @@ impl Play<'_> {
                     self.go_on("restarting one node after the other", Duration::from_secs(3))?;
                 }
             }
-            Fault::KillRedisAlways | Fault::KillRedisEverysec | Fault::KillRedisNone => {
-                // Some users are away, and have not received the messages that are lost.
-                self.crowd.plan_to_stay_away(VICTIM, 4);
-                self.cluster.nodes[VICTIM].front.reset_all();
-                self.go_on("some users leave", Duration::from_secs(1))?;
-                if let Some(redis) = &self.cluster.redis {
-                    redis.keep_file()?;
-                }
-                self.go_on("talking", Duration::from_secs(1))?;
-                self.mark("kill");
-                if let Some(redis) = &mut self.cluster.redis {
-                    redis.kill();
-                }
-                self.go_on("Redis is dead", down)?;
-                if let Some(redis) = &mut self.cluster.redis {
-                    redis.restart()?;
-                }
-                self.mark("start");
-                // Others talk before these users return.
-                self.go_on("Redis is back", self.options.duration)?;
-            }
+            Fault::KillRedisAlways
+            | Fault::KillRedisEverysec
+            | Fault::KillRedisNone
+            | Fault::PublishersAlways
+            | Fault::PublishersEverysec
+            | Fault::PublishersNone => self.kill_redis()?,
             Fault::OneWayCut => {
                 self.mark("cut");
                 back.set(Link::Hold { to_server: false, to_client: true });
@@ -210,6 +200,16 @@ impl Play<'_> {
                 })?;
                 self.go_on("talking", Duration::from_secs(12))?;
             }
+            Fault::EvictedKeys => {
+                self.mark("evict");
+                let evicted = self.cluster.evict_keys()?;
+                self.progress.end(&format!("{evicted} keys were evicted"));
+                self.go_on("talking", Duration::from_secs(12))?;
+            }
+            Fault::ResumeTwice => self.resume_twice()?,
+            Fault::ResumeAtOnce => self.resume_at_once()?,
+            Fault::ResumeTrimmed => self.resume_after_trimming()?,
+            Fault::ResumeAhead | Fault::ResumeForeign => self.resume_oddly()?,
             Fault::ReconnectAll => {
                 self.crowd.return_at_once(VICTIM, true);
                 self.mark("reset");

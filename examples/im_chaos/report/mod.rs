@@ -9,7 +9,7 @@ use std::{fmt::Write, time::Duration};
 /// The name of a column, and the function for its cells.
 type Column = (&'static str, fn(&Outcome) -> String);
 
-const COLUMNS: [Column; 16] = [
+const COLUMNS: [Column; 19] = [
     ("accepted", |o| o.verdict.accepted.to_string()),
     ("deliveries", |o| o.verdict.deliveries.to_string()),
     ("lost", |o| o.verdict.lost.to_string()),
@@ -26,6 +26,9 @@ const COLUMNS: [Column; 16] = [
     ("longest gap max, s", |o| seconds(o.verdict.gap(1.0))),
     ("all back after, s", |o| seconds(o.settled_after)),
     ("not back", |o| o.unsettled.to_string()),
+    ("seen and lost by the store, no notice", |o| o.verdict.untold.to_string()),
+    ("planned resumes", |o| or_none(o.verdict.resumes)),
+    ("resumes with a wrong answer", |o| o.verdict.wrong_resumes.to_string()),
 ];
 
 fn or_none(value: Option<impl ToString>) -> String {

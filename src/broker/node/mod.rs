@@ -63,7 +63,7 @@ pub(in crate::broker) struct NodeSettings {
 pub(in crate::broker) struct TopicNode {
     pub(in crate::broker) broker: Arc<dyn Broker>,
     pub(in crate::broker) event_loop: EventLoop,
-    pub(in crate::broker) metrics: Metrics,
+    pub(in crate::broker) metrics: Arc<Metrics>,
     pub(in crate::broker) settings: NodeSettings,
     /// Permits for publications without an answer.
     pub(in crate::broker) pending: Permits,
@@ -87,7 +87,7 @@ impl TopicNode {
         let node = NodeId::new(name, random.next())?;
         let node = Arc::new(TopicNode {
             broker,
-            metrics: Metrics::default(),
+            metrics: Arc::default(),
             pending: Permits::new(settings.max_pending),
             time: event_loop.shared.time.clone(),
             event_loop,

@@ -64,6 +64,11 @@ impl Topics {
         self.node.metrics.snapshot()
     }
 
+    #[cfg(feature = "prometheus")]
+    pub(super) fn metrics_source(&self) -> Arc<crate::broker::node::Metrics> {
+        self.node.metrics.clone()
+    }
+
     /// Ends the lease of the node, and closes the broker. Members stay connected and receive
     /// nothing more.
     pub fn close(&self) -> Completion {
