@@ -96,6 +96,7 @@ impl Member {
     fn forget_behind(&mut self, position: Position, epochs: &RoomEpochs) {
         self.received.retain(|received| !epochs.is_behind(*received, position));
         self.numbers.retain(|_, (_, at)| !epochs.is_behind(*at, position));
+        self.copies.retain(|_, at| !epochs.is_behind(*at, position));
     }
 
     /// Checks that a member that goes on in another epoch has not seen a lost message.
