@@ -10,6 +10,7 @@ use crate::{
         resume_token::{Claim, TokenKey},
         users::{LoggedIn, Login, Profile, Users},
     },
+    nodes::Nodes,
     protocol::{Reason, Reply},
     rooms::{Room, Rooms},
     session::{Refusal, Session},
@@ -34,6 +35,8 @@ pub(crate) struct Hub {
     clock: Arc<dyn Clock>,
     users: Mutex<Users>,
     pub(crate) rooms: Rooms,
+    /// The other servers of the store.
+    pub(crate) nodes: Arc<Nodes>,
     pub(crate) tokens: TokenKey,
     /// Number of the next claim to a name.
     next_claim: AtomicU64,
@@ -44,6 +47,14 @@ pub(crate) struct Hub {
     pub(crate) latency: Latency,
     /// Reminders and kept messages. Set at the start of the server.
     later: OnceLock<Arc<Later>>,
+}
+
+/// Where the receiver of a direct message is.
+pub(crate) enum Route {
+    Here(HandlerRef<Session>),
+    /// At the server of this name.
+    There(String),
+    Absent,
 }
 
 /// Counters for the dashboard and the line that `--stats` prints.
@@ -67,16 +78,21 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Hub {
-    /// Returns a hub whose rooms are topics, with a key for tokens, and with a limit for the bytes
-    /// of unacknowledged direct messages.
-    pub(crate) fn new(
+    /// Returns a hub whose rooms are topics of the server `node`, with a key for tokens, and with a
+    /// limit for the bytes of unacknowledged direct messages.
+    ///
+    /// # Errors
+    /// Fails if the name of the server is not allowed.
+    pub(crate) fn start(
         topics: Topics,
+        node: &str,
         tokens: TokenKey,
         counters: Arc<Counters>,
         max_unacked_bytes: usize,
-    ) -> Self {
+    ) -> Result<Arc<Self>> {
         let clock = default_clock();
-        Hub {
+        let nodes = Arc::new(Nodes::new(topics.clone(), node.to_owned(), tokens.server()));
+        let hub = Arc::new(Hub {
             latency: Latency::new(clock.clone()),
             clock,
             users: Mutex::default(),
@@ -86,7 +102,17 @@ impl Hub {
             unacked_bytes: ByteBudget::new(max_unacked_bytes),
             counters,
             later: OnceLock::new(),
-        }
+            nodes,
+        });
+        hub.nodes.start(&hub)?;
+        Ok(hub)
+    }
+
+    /// Does what is due. Called once per [`PERIOD`](crate::rooms::PERIOD).
+    pub(crate) fn tick(&self) {
+        let now = self.now();
+        self.rooms.announcer.announce(now);
+        self.nodes.tick(now);
     }
 
     /// Returns the time by which rates are measured.
@@ -130,6 +156,14 @@ impl Hub {
     /// Returns the session of a user. The session may be about to end.
     pub(crate) fn find(&self, name: &str) -> Option<HandlerRef<Session>> {
         lock(&self.users).find(name)
+    }
+
+    /// Returns where a user is.
+    pub(crate) fn route(&self, name: &str) -> Route {
+        match self.find(name) {
+            Some(session) => Route::Here(session),
+            None => Route::Absent,
+        }
     }
 
     /// Returns the current directory entry of a name.

@@ -5,7 +5,7 @@ use crate::{
     cpu_work::CpuWork,
     direct::{self, Direct, Receipt, SenderReceipt, Unacked, UnderWay},
     directory,
-    hub::{Hub, last_reply},
+    hub::{Hub, Route, last_reply},
     login::{Identity, Resuming, users::Profile},
     message_id::MessageId,
     name,
@@ -274,9 +274,13 @@ impl Session {
         let from = self.logged_in()?.clone();
         let to = name::user(to).map_err(bad_name)?.into_owned();
         self.pace.charge(Cost::deliveries(deliveries(1, text.len())));
-        let receiver = match self.hub.find(&to) {
-            Some(receiver) => receiver,
-            None => return self.keep_direct(ctx, &from, to, text, id),
+        let route = match self.hub.route(&to) {
+            Route::Absent => return self.keep_direct(ctx, &from, to, text, id),
+            Route::Here(_) if !self.hub.nodes.has_authority() => {
+                let why = "not sent, try again later: the store cannot be reached";
+                return Err(Refusal(Code::Busy, why.to_owned()));
+            }
+            route => route,
         };
         let max = self.settings.max_unacked;
         // `self.under_way` itself counts as one reference.
@@ -297,12 +301,22 @@ impl Session {
             )
         })?;
         let under_way = UnderWay { bytes, _message: self.under_way.clone(), _own: own, _all: all };
-        let receipt = SenderReceipt::new(from.clone(), ctx.channel(), to, id, under_way);
+        let receipt = SenderReceipt::new(from.clone(), ctx.channel(), to.clone(), id, under_way);
         let message = Reply::Direct { from: from.to_string(), text, ts: self.hub.unix_ms(), id: 0 };
-        let direct = Direct { message, receipt: Receipt::Sender(receipt) };
-        // If the message cannot be handed over, the receipt is dropped, which notifies the sender.
-        let _ = receiver.execute(move |session, ctx| session.unacked.deliver(ctx, direct));
-        self.hub.counters.count_message(1, 0);
+        match route {
+            Route::Here(receiver) => {
+                let direct = Direct { message, receipt: Receipt::Sender(receipt) };
+                // If the message cannot be handed over, the receipt is dropped, which notifies the
+                // sender.
+                let _ = receiver.execute(move |session, ctx| session.unacked.deliver(ctx, direct));
+                self.hub.counters.count_message(1, 0);
+            }
+            Route::There(node) => {
+                let expires = self.hub.now() + direct::longest_wait(self.settings.ack_timeout);
+                self.hub.nodes.pass(&node, message, &to, receipt, expires);
+            }
+            Route::Absent => {}
+        }
         Ok(())
     }
 

@@ -31,8 +31,8 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the store that the options name.
-    pub(crate) fn open(options: &Options, group: &EventLoopGroup) -> Result<Self> {
+    /// Opens the store that the options name, for the server `node`.
+    pub(crate) fn open(options: &Options, node: &str, group: &EventLoopGroup) -> Result<Self> {
         let (topics, own) = match (&options.store, options.broker.as_str()) {
             (Some(file), _) => {
                 let broker = SqliteBroker::open(file)
@@ -46,13 +46,9 @@ impl Store {
                 (Topics::builder(&own, RedisBroker::new(client).prefix(PREFIX)), Some(own))
             }
         };
-        let topics = match &options.node {
-            Some(node) => topics.node(node),
-            None => topics,
-        };
         // A line of a client, with names and times.
         let max_payload = options.max_line.saturating_add(1024).min(16 << 20);
-        Ok(Store { topics: topics.max_payload(max_payload).build()?, group: own })
+        Ok(Store { topics: topics.node(node).max_payload(max_payload).build()?, group: own })
     }
 
     /// Returns the key for tokens that all servers of the store have. The first one stores its own.

@@ -35,6 +35,8 @@ pub(crate) mod login;
 pub(crate) mod message_id;
 #[path = "../../examples/im_server/name.rs"]
 pub(crate) mod name;
+#[path = "../../examples/im_server/nodes/mod.rs"]
+pub(crate) mod nodes;
 #[path = "../../examples/im_server/options.rs"]
 pub(crate) mod options;
 #[path = "../../examples/im_server/ordered_replies.rs"]
@@ -116,8 +118,8 @@ pub(crate) struct Client(pub(crate) EmbeddedChannel<Reply>);
 /// Returns the state of a server, with a limit for the bytes of unacknowledged direct messages.
 pub(crate) fn new_hub(max_unacked_bytes: usize) -> Arc<Hub> {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
-    let topics = Topics::builder(&group, MemoryBroker::new()).build().unwrap();
-    Arc::new(Hub::new(topics, TokenKey::new([7; 32], 0), Arc::default(), max_unacked_bytes))
+    let topics = Topics::builder(&group, MemoryBroker::new()).node("a").build().unwrap();
+    Hub::start(topics, "a", TokenKey::new([7; 32], 0), Arc::default(), max_unacked_bytes).unwrap()
 }
 
 /// Builds the pipeline of a connection on the server.
