@@ -56,8 +56,7 @@ impl ChatServer {
             }));
         }
         let group = group.build()?;
-        // A random name, unless the options have one.
-        let node = options.node.clone().unwrap_or_else(|| format!("server-{:016x}", tokens.server()));
+        let node = options.node.clone().unwrap_or_else(|| Store::default_node(options, tokens));
         let store = Store::open(options, &node, &group)?;
         let tokens = store.token_key(tokens)?;
         let topics = store.topics.clone();

@@ -7,8 +7,9 @@ use crate::{
     latency::Latency,
     later::Later,
     login::{
+        names::Names,
         resume_token::{Claim, TokenKey},
-        users::{LoggedIn, Login, Profile, Users},
+        users::{Profile, Users},
     },
     nodes::Nodes,
     protocol::{Reason, Reply},
@@ -22,7 +23,7 @@ use netwheel::{
 };
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Instant, UNIX_EPOCH},
@@ -33,7 +34,9 @@ pub(crate) const MAX_UNACKED_BYTES: usize = 64 * 1024 * 1024;
 
 pub(crate) struct Hub {
     clock: Arc<dyn Clock>,
-    users: Mutex<Users>,
+    pub(crate) users: Mutex<Users>,
+    /// The names at all servers of the store.
+    pub(crate) names: Names,
     pub(crate) rooms: Rooms,
     /// The other servers of the store.
     pub(crate) nodes: Arc<Nodes>,
@@ -92,6 +95,13 @@ impl Hub {
     ) -> Result<Arc<Self>> {
         let clock = default_clock();
         let nodes = Arc::new(Nodes::new(topics.clone(), node.to_owned(), tokens.server()));
+        let this = Arc::<OnceLock<Weak<Hub>>>::default();
+        let lost_by = this.clone();
+        let names = Names::open(&topics, node, move |looks| {
+            if let Some(hub) = lost_by.get().and_then(Weak::upgrade) {
+                hub.name_lost(looks);
+            }
+        })?;
         let hub = Arc::new(Hub {
             latency: Latency::new(clock.clone()),
             clock,
@@ -103,15 +113,19 @@ impl Hub {
             counters,
             later: OnceLock::new(),
             nodes,
+            names,
         });
+        // This is the only call.
+        let _ = this.set(Arc::downgrade(&hub));
         hub.nodes.start(&hub)?;
         Ok(hub)
     }
 
-    /// Does what is due. Called once per [`PERIOD`](crate::rooms::PERIOD).
-    pub(crate) fn tick(&self) {
+    /// Runs the periodic tasks. Called once per [`PERIOD`](crate::rooms::PERIOD).
+    pub(crate) fn tick(self: &Arc<Self>) {
         let now = self.now();
         self.rooms.announcer.announce(now);
+        self.rooms.tick(now, self);
         self.nodes.tick(now);
     }
 
@@ -140,19 +154,6 @@ impl Hub {
         self.tokens.new_claim(number)
     }
 
-    /// Reserves a name for a session.
-    ///
-    /// # Errors
-    /// Returns the name in conflict: the same name of another claim, or one that looks like it.
-    pub(crate) fn log_in(&self, name: &str, login: Login) -> Result<LoggedIn, Arc<str>> {
-        lock(&self.users).log_in(name, login)
-    }
-
-    /// Releases the name of a session.
-    pub(crate) fn release_name(&self, name: &str, who: ChannelId) {
-        lock(&self.users).release(name, who);
-    }
-
     /// Returns the session of a user. The session may be about to end.
     pub(crate) fn find(&self, name: &str) -> Option<HandlerRef<Session>> {
         lock(&self.users).find(name)
@@ -162,13 +163,17 @@ impl Hub {
     pub(crate) fn route(&self, name: &str) -> Route {
         match self.find(name) {
             Some(session) => Route::Here(session),
-            None => Route::Absent,
+            None => self.names.find(name).map_or(Route::Absent, |user| Route::There(user.node)),
         }
     }
 
     /// Returns the current directory entry of a name.
     pub(crate) fn profile(&self, name: &str) -> Profile {
-        lock(&self.users).profile(name)
+        let here = lock(&self.users).profile(name);
+        match self.names.find(name).filter(|_| here.since.is_none()) {
+            Some(user) => Profile { since: Some(user.since), rooms: self.rooms.of_user_elsewhere(name) },
+            None => here,
+        }
     }
 
     /// Makes `user` a member of a room, and creates the room if necessary.
@@ -188,9 +193,9 @@ impl Hub {
     }
 
     /// Ends the membership of `user`, whose channel id is `who`.
-    pub(crate) fn leave(&self, room: &Arc<Room>, user: &Arc<str>, who: ChannelId) {
+    pub(crate) fn leave(self: &Arc<Self>, room: &Arc<Room>, user: &Arc<str>, who: ChannelId) {
         lock(&self.users).left(user, who, room.name());
-        self.rooms.leave(room, user, who);
+        self.rooms.leave(room, user, who, self);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{
     direct::{self, Direct, Receipt, SenderReceipt, Unacked, UnderWay},
     directory,
     hub::{Hub, Route, last_reply},
-    login::{Identity, Resuming, users::Profile},
+    login::{Entering, Identity, Resuming, users::Profile},
     message_id::MessageId,
     name,
     ordered_replies::OrderedReplies,
@@ -56,9 +56,15 @@ pub(crate) struct Session {
     pub(crate) user: Option<Arc<str>>,
     /// What the login has brought.
     pub(crate) identity: Option<Identity>,
+    /// Set until the store of all names has answered the login.
+    pub(crate) entering: Option<Box<Entering>>,
     pub(crate) rooms: Vec<Membership>,
     /// Held while the client is about to receive the messages of a room.
     pub(crate) joining: Option<InputGuard>,
+    /// Held when the client is at another server.
+    pub(crate) ending: Option<InputGuard>,
+    /// Held while a list of members is not complete.
+    pub(crate) listing: Option<InputGuard>,
     pub(crate) resuming: Resuming,
     pub(crate) replies: OrderedReplies,
     /// Direct messages to this client.
@@ -195,8 +201,11 @@ impl Session {
             settings,
             user: None,
             identity: None,
+            entering: None,
             rooms: Vec::new(),
             joining: None,
+            listing: None,
+            ending: None,
             resuming: Resuming::default(),
             replies: OrderedReplies::default(),
             unacked: Unacked::new(ack_timeout, max_unacked, max_unacked_bytes),
@@ -229,7 +238,7 @@ impl Session {
             Request::Join { room, history } => self.join(ctx, &room, history),
             Request::Leave { room } => self.leave(ctx, &room),
             Request::Say { room, text, id } => return self.say(ctx, &room, text, id),
-            Request::Who { room } => self.who(&room),
+            Request::Who { room } => self.who(ctx, &room),
             Request::Passive { room } => self.set_passive(ctx, &room, true),
             Request::Active { room } => self.set_passive(ctx, &room, false),
             Request::Direct { to, text, id } => return self.direct(ctx, to, text, id),
@@ -388,7 +397,8 @@ impl Session {
     }
 
     pub(crate) fn logged_in(&self) -> Result<&Arc<str>, Refusal> {
-        self.user.as_ref().ok_or_else(|| Refusal(Code::NotLoggedIn, "log in first".to_owned()))
+        let user = self.user.as_ref().filter(|_| self.entering.is_none());
+        user.ok_or_else(|| Refusal(Code::NotLoggedIn, "log in first".to_owned()))
     }
 
     /// Updates this client's rooms when it becomes congested or catches up.
@@ -408,7 +418,11 @@ impl Session {
 
     /// Returns whether later requests are not read until the store of the rooms has answered.
     fn waits_for_store(&self) -> bool {
-        self.joining.is_some() || self.resuming.is_under_way() || self.replies.is_paused()
+        self.entering.is_some()
+            || self.joining.is_some()
+            || self.listing.is_some()
+            || self.resuming.is_under_way()
+            || self.replies.is_paused()
     }
 
     fn too_slow(&mut self, ctx: &mut Context<'_, Self>, what: &str) -> Result {

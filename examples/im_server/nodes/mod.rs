@@ -89,6 +89,11 @@ impl Nodes {
         Ok(())
     }
 
+    /// Returns the name of this server.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Returns whether this server may deliver messages to its users. If its lease has ended, their
     /// names may be in use at another server.
     pub(crate) fn has_authority(&self) -> bool {

@@ -86,7 +86,7 @@ impl TopicFormat<Arc<NodeMessage>> for NodeFormat {
         _: Position,
         members: &ChannelGroup<Arc<NodeMessage>>,
     ) -> Result<Broadcast, SendError<Arc<NodeMessage>>> {
-        // There are no members. An error would bring the message again.
+        // The topic has no members. After an error, the message would be passed again.
         let sent = members.broadcast(message.clone())?;
         if let Some(hub) = self.receiver.upgrade() {
             Nodes::receive(&hub, &message);
