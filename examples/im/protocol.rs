@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// The version of the protocol; docs/im-protocol.md lists the changes.
 #[allow(dead_code, reason = "clients do not need it")]
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// Returns the version of a server that does not state it.
 fn first_version() -> u32 {

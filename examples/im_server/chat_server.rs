@@ -56,10 +56,11 @@ impl ChatServer {
             }));
         }
         let group = group.build()?;
-        let store = Store::open(options, &group)?;
+        let node = options.node.clone().unwrap_or_else(|| Store::default_node(options, tokens));
+        let store = Store::open(options, &node, &group)?;
         let tokens = store.token_key(tokens)?;
         let topics = store.topics.clone();
-        let hub = Arc::new(Hub::new(topics, tokens, counters, options.max_unacked_bytes_total));
+        let hub = Hub::start(topics, &node, tokens, counters, options.max_unacked_bytes_total)?;
         announce(&group, &hub)?;
         Ok(ChatServer { hub, group, store })
     }
@@ -87,12 +88,12 @@ impl ChatServer {
     }
 }
 
-/// Schedules the periodic task that announces joins and leaves.
+/// Schedules the periodic task that announces joins and leaves, and ends messages to other servers.
 fn announce(group: &EventLoopGroup, hub: &Arc<Hub>) -> Result {
     let hub = hub.clone();
     let mut missed = 0;
     let task = move || {
-        hub.rooms.announcer.announce(hub.now());
+        hub.tick();
         // Log at most one line per period, regardless of the number of failed deliveries.
         let unreached = hub.counters.unreached.load(Ordering::Relaxed);
         if unreached > missed {

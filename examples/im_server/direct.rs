@@ -3,16 +3,17 @@
 //! A direct message is handed to the session of its receiver. It stays there until it is
 //! acknowledged, given up, or the receiver has gone. All of this happens on the receiver's loop, so
 //! the table and its timeouts do not need a lock. Messages that were kept for a user that was not
-//! connected, and reminders, take the same way.
+//! connected, reminders, and messages from other servers take the same way.
 //!
-//! Invariant: every message ends exactly once, and its [`Receipt`] then notifies the sender or the
-//! store, at the latest when the receipt is dropped.
+//! Invariant: every message ends exactly once, and its [`Receipt`] then notifies the sender, the
+//! sender's server or the store, at the latest when the receipt is dropped.
 
 use crate::{
     byte_budget::{ByteBudget, Charge},
     hub,
     later::KeptReceipt,
     message_id::MessageId,
+    nodes::NodeReceipt,
     protocol::{Code, Reply},
     session::Session,
 };
@@ -32,6 +33,8 @@ pub(crate) struct Direct {
 /// Receives the outcome of a message, exactly once.
 pub(crate) enum Receipt {
     Sender(SenderReceipt),
+    /// The sender is at another server.
+    Node(NodeReceipt),
     Kept(KeptReceipt),
 }
 
@@ -39,6 +42,7 @@ impl Receipt {
     fn bytes(&self) -> usize {
         match self {
             Receipt::Sender(receipt) => receipt.under_way.as_ref().map_or(0, |under_way| under_way.bytes),
+            Receipt::Node(receipt) => receipt.bytes,
             Receipt::Kept(receipt) => receipt.bytes,
         }
     }
@@ -46,17 +50,36 @@ impl Receipt {
     fn delivered(self) {
         match self {
             Receipt::Sender(receipt) => receipt.delivered(),
+            Receipt::Node(receipt) => receipt.delivered(),
             Receipt::Kept(receipt) => receipt.delivered(),
         }
     }
 
     /// Reports a failure, which `why` describes with the name of the receiver.
-    fn failed(self, code: Code, why: impl FnOnce(&str) -> String) {
-        if let Receipt::Sender(receipt) = self {
-            let message = why(&receipt.to);
-            receipt.failed(code, message);
+    pub(crate) fn failed(self, code: Code, why: impl FnOnce(&str) -> String) {
+        match self {
+            Receipt::Sender(receipt) => {
+                let message = why(&receipt.to);
+                receipt.failed(code, message);
+            }
+            Receipt::Node(receipt) => {
+                let message = why(&receipt.to);
+                receipt.failed(code, message);
+            }
+            Receipt::Kept(_) => {}
         }
     }
+}
+
+/// How long the server of a sender waits for the outcome of a message to a user of another server:
+/// until the other server gives it up, and some time for the way.
+pub(crate) fn longest_wait(ack_timeout: Duration) -> Duration {
+    ack_timeout.saturating_mul(RESENDS + 1).saturating_add(Duration::from_secs(5))
+}
+
+/// Describes the end of a message without an acknowledgement.
+pub(crate) fn not_acknowledged(to: &str) -> String {
+    format!("{to} has not acknowledged it")
 }
 
 /// Notifies the sender of the outcome of a direct message, exactly once.
@@ -101,12 +124,12 @@ impl SenderReceipt {
         SenderReceipt { from, sender, to, id, under_way: Some(under_way) }
     }
 
-    fn delivered(mut self) {
+    pub(crate) fn delivered(mut self) {
         let reply = Reply::Delivered { to: self.to.clone(), id: self.id.clone() };
         self.end(reply);
     }
 
-    fn failed(mut self, code: Code, message: String) {
+    pub(crate) fn failed(mut self, code: Code, message: String) {
         self.fail(code, message);
     }
 
@@ -214,7 +237,7 @@ impl Unacked {
     fn timed_out(&mut self, ctx: &mut Context<'_, Session>, id: u64) -> Result {
         let Some(mut waiting) = self.waiting.remove(&id) else { return Ok(()) };
         if waiting.resends == RESENDS {
-            waiting.receipt.failed(Code::Undelivered, |to| format!("{to} has not acknowledged it"));
+            waiting.receipt.failed(Code::Undelivered, not_acknowledged);
             return Ok(());
         }
         let message = waiting.message.clone();

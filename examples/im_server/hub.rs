@@ -7,9 +7,11 @@ use crate::{
     latency::Latency,
     later::Later,
     login::{
+        names::Names,
         resume_token::{Claim, TokenKey},
-        users::{LoggedIn, Login, Profile, Users},
+        users::{Profile, Users},
     },
+    nodes::Nodes,
     protocol::{Reason, Reply},
     rooms::{Room, Rooms},
     session::{Refusal, Session},
@@ -21,7 +23,7 @@ use netwheel::{
 };
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Instant, UNIX_EPOCH},
@@ -32,8 +34,12 @@ pub(crate) const MAX_UNACKED_BYTES: usize = 64 * 1024 * 1024;
 
 pub(crate) struct Hub {
     clock: Arc<dyn Clock>,
-    users: Mutex<Users>,
+    pub(crate) users: Mutex<Users>,
+    /// The names at all servers of the store.
+    pub(crate) names: Names,
     pub(crate) rooms: Rooms,
+    /// The other servers of the store.
+    pub(crate) nodes: Arc<Nodes>,
     pub(crate) tokens: TokenKey,
     /// Number of the next claim to a name.
     next_claim: AtomicU64,
@@ -44,6 +50,14 @@ pub(crate) struct Hub {
     pub(crate) latency: Latency,
     /// Reminders and kept messages. Set at the start of the server.
     later: OnceLock<Arc<Later>>,
+}
+
+/// Where the receiver of a direct message is.
+pub(crate) enum Route {
+    Here(HandlerRef<Session>),
+    /// At the server of this name.
+    There(String),
+    Absent,
 }
 
 /// Counters for the dashboard and the line that `--stats` prints.
@@ -67,16 +81,28 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Hub {
-    /// Returns a hub whose rooms are topics, with a key for tokens, and with a limit for the bytes
-    /// of unacknowledged direct messages.
-    pub(crate) fn new(
+    /// Returns a hub whose rooms are topics of the server `node`, with a key for tokens, and with a
+    /// limit for the bytes of unacknowledged direct messages.
+    ///
+    /// # Errors
+    /// Fails if the name of the server is not allowed.
+    pub(crate) fn start(
         topics: Topics,
+        node: &str,
         tokens: TokenKey,
         counters: Arc<Counters>,
         max_unacked_bytes: usize,
-    ) -> Self {
+    ) -> Result<Arc<Self>> {
         let clock = default_clock();
-        Hub {
+        let nodes = Arc::new(Nodes::new(topics.clone(), node.to_owned(), tokens.server()));
+        let this = Arc::<OnceLock<Weak<Hub>>>::default();
+        let lost_by = this.clone();
+        let names = Names::open(&topics, node, move |looks| {
+            if let Some(hub) = lost_by.get().and_then(Weak::upgrade) {
+                hub.name_lost(looks);
+            }
+        })?;
+        let hub = Arc::new(Hub {
             latency: Latency::new(clock.clone()),
             clock,
             users: Mutex::default(),
@@ -86,7 +112,21 @@ impl Hub {
             unacked_bytes: ByteBudget::new(max_unacked_bytes),
             counters,
             later: OnceLock::new(),
-        }
+            nodes,
+            names,
+        });
+        // This is the only call.
+        let _ = this.set(Arc::downgrade(&hub));
+        hub.nodes.start(&hub)?;
+        Ok(hub)
+    }
+
+    /// Runs the periodic tasks. Called once per [`PERIOD`](crate::rooms::PERIOD).
+    pub(crate) fn tick(self: &Arc<Self>) {
+        let now = self.now();
+        self.rooms.announcer.announce(now);
+        self.rooms.tick(now, self);
+        self.nodes.tick(now);
     }
 
     /// Returns the time by which rates are measured.
@@ -114,27 +154,26 @@ impl Hub {
         self.tokens.new_claim(number)
     }
 
-    /// Reserves a name for a session.
-    ///
-    /// # Errors
-    /// Returns the name in conflict: the same name of another claim, or one that looks like it.
-    pub(crate) fn log_in(&self, name: &str, login: Login) -> Result<LoggedIn, Arc<str>> {
-        lock(&self.users).log_in(name, login)
-    }
-
-    /// Releases the name of a session.
-    pub(crate) fn release_name(&self, name: &str, who: ChannelId) {
-        lock(&self.users).release(name, who);
-    }
-
     /// Returns the session of a user. The session may be about to end.
     pub(crate) fn find(&self, name: &str) -> Option<HandlerRef<Session>> {
         lock(&self.users).find(name)
     }
 
+    /// Returns where a user is.
+    pub(crate) fn route(&self, name: &str) -> Route {
+        match self.find(name) {
+            Some(session) => Route::Here(session),
+            None => self.names.find(name).map_or(Route::Absent, |user| Route::There(user.node)),
+        }
+    }
+
     /// Returns the current directory entry of a name.
     pub(crate) fn profile(&self, name: &str) -> Profile {
-        lock(&self.users).profile(name)
+        let here = lock(&self.users).profile(name);
+        match self.names.find(name).filter(|_| here.since.is_none()) {
+            Some(user) => Profile { since: Some(user.since), rooms: self.rooms.of_user_elsewhere(name) },
+            None => here,
+        }
     }
 
     /// Makes `user` a member of a room, and creates the room if necessary.
@@ -154,9 +193,9 @@ impl Hub {
     }
 
     /// Ends the membership of `user`, whose channel id is `who`.
-    pub(crate) fn leave(&self, room: &Arc<Room>, user: &Arc<str>, who: ChannelId) {
+    pub(crate) fn leave(self: &Arc<Self>, room: &Arc<Room>, user: &Arc<str>, who: ChannelId) {
         lock(&self.users).left(user, who, room.name());
-        self.rooms.leave(room, user, who);
+        self.rooms.leave(room, user, who, self);
     }
 }
 

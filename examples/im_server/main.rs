@@ -28,10 +28,11 @@
 //! listens, and its limits), `web/` (pages, dashboard, frames), `wire.rs` (bytes to requests),
 //! `store.rs` (where messages are kept), `session.rs` (one client), `ordered_replies.rs`, `pace.rs`
 //! (rate limits of a client), `login/` (names, tokens, and how a client resumes), `name.rs` (rules
-//! for names), `rooms/` (messages with a history, members, announcements of joins and leaves),
-//! `direct.rs` (direct messages waiting for an acknowledgement), `directory.rs` (a blocking
-//! lookup), `hub.rs` (shared state), `slow_consumer.rs` (clients that do not keep up), `later/`
-//! (reminders, and messages for users that are not connected). This file connects the parts.
+//! for names), `nodes/` (the other servers), `rooms/` (messages with a history, members,
+//! announcements of joins and leaves), `direct.rs` (direct messages waiting for an
+//! acknowledgement), `directory.rs` (a blocking lookup), `hub.rs` (shared state),
+//! `slow_consumer.rs` (clients that do not keep up), `later/` (reminders, and messages for users
+//! that are not connected). This file connects the parts.
 
 mod byte_budget;
 mod chat_server;
@@ -49,6 +50,7 @@ mod login;
 #[path = "../im/message_id.rs"]
 mod message_id;
 mod name;
+mod nodes;
 mod options;
 mod ordered_replies;
 #[path = "../support/output.rs"]

@@ -30,7 +30,8 @@ pub(crate) struct Options {
     #[cfg(feature = "tls")]
     #[arg(long, requires = "tls_cert", value_name = "FILE")]
     pub(crate) tls_key: Option<std::path::PathBuf>,
-    /// Name of this server, unique among the servers of a store. The default is random.
+    /// Name of this server, unique among the servers of a store. With a name, a server that is
+    /// started again after a crash need not wait for the end of its lease. The default is random.
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
     /// Where the messages of rooms are kept: "memory", or the URL of a Redis server, such as

@@ -5,8 +5,8 @@ use crate::{
     cpu_work::CpuWork,
     direct::{self, Direct, Receipt, SenderReceipt, Unacked, UnderWay},
     directory,
-    hub::{Hub, last_reply},
-    login::{Identity, Resuming, users::Profile},
+    hub::{Hub, Route, last_reply},
+    login::{Entering, Identity, Resuming, users::Profile},
     message_id::MessageId,
     name,
     ordered_replies::OrderedReplies,
@@ -56,9 +56,15 @@ pub(crate) struct Session {
     pub(crate) user: Option<Arc<str>>,
     /// What the login has brought.
     pub(crate) identity: Option<Identity>,
+    /// Set until the store of all names has answered the login.
+    pub(crate) entering: Option<Box<Entering>>,
     pub(crate) rooms: Vec<Membership>,
     /// Held while the client is about to receive the messages of a room.
     pub(crate) joining: Option<InputGuard>,
+    /// Held when the client is at another server.
+    pub(crate) ending: Option<InputGuard>,
+    /// Held while a list of members is not complete.
+    pub(crate) listing: Option<InputGuard>,
     pub(crate) resuming: Resuming,
     pub(crate) replies: OrderedReplies,
     /// Direct messages to this client.
@@ -195,8 +201,11 @@ impl Session {
             settings,
             user: None,
             identity: None,
+            entering: None,
             rooms: Vec::new(),
             joining: None,
+            listing: None,
+            ending: None,
             resuming: Resuming::default(),
             replies: OrderedReplies::default(),
             unacked: Unacked::new(ack_timeout, max_unacked, max_unacked_bytes),
@@ -229,7 +238,7 @@ impl Session {
             Request::Join { room, history } => self.join(ctx, &room, history),
             Request::Leave { room } => self.leave(ctx, &room),
             Request::Say { room, text, id } => return self.say(ctx, &room, text, id),
-            Request::Who { room } => self.who(&room),
+            Request::Who { room } => self.who(ctx, &room),
             Request::Passive { room } => self.set_passive(ctx, &room, true),
             Request::Active { room } => self.set_passive(ctx, &room, false),
             Request::Direct { to, text, id } => return self.direct(ctx, to, text, id),
@@ -274,9 +283,13 @@ impl Session {
         let from = self.logged_in()?.clone();
         let to = name::user(to).map_err(bad_name)?.into_owned();
         self.pace.charge(Cost::deliveries(deliveries(1, text.len())));
-        let receiver = match self.hub.find(&to) {
-            Some(receiver) => receiver,
-            None => return self.keep_direct(ctx, &from, to, text, id),
+        let route = match self.hub.route(&to) {
+            Route::Absent => return self.keep_direct(ctx, &from, to, text, id),
+            Route::Here(_) if !self.hub.nodes.has_authority() => {
+                let why = "not sent, try again later: the store cannot be reached";
+                return Err(Refusal(Code::Busy, why.to_owned()));
+            }
+            route => route,
         };
         let max = self.settings.max_unacked;
         // `self.under_way` itself counts as one reference.
@@ -297,12 +310,22 @@ impl Session {
             )
         })?;
         let under_way = UnderWay { bytes, _message: self.under_way.clone(), _own: own, _all: all };
-        let receipt = SenderReceipt::new(from.clone(), ctx.channel(), to, id, under_way);
+        let receipt = SenderReceipt::new(from.clone(), ctx.channel(), to.clone(), id, under_way);
         let message = Reply::Direct { from: from.to_string(), text, ts: self.hub.unix_ms(), id: 0 };
-        let direct = Direct { message, receipt: Receipt::Sender(receipt) };
-        // If the message cannot be handed over, the receipt is dropped, which notifies the sender.
-        let _ = receiver.execute(move |session, ctx| session.unacked.deliver(ctx, direct));
-        self.hub.counters.count_message(1, 0);
+        match route {
+            Route::Here(receiver) => {
+                let direct = Direct { message, receipt: Receipt::Sender(receipt) };
+                // If the message cannot be handed over, the receipt is dropped, which notifies the
+                // sender.
+                let _ = receiver.execute(move |session, ctx| session.unacked.deliver(ctx, direct));
+                self.hub.counters.count_message(1, 0);
+            }
+            Route::There(node) => {
+                let expires = self.hub.now() + direct::longest_wait(self.settings.ack_timeout);
+                self.hub.nodes.pass(&node, message, &to, receipt, expires);
+            }
+            Route::Absent => {}
+        }
         Ok(())
     }
 
@@ -374,7 +397,8 @@ impl Session {
     }
 
     pub(crate) fn logged_in(&self) -> Result<&Arc<str>, Refusal> {
-        self.user.as_ref().ok_or_else(|| Refusal(Code::NotLoggedIn, "log in first".to_owned()))
+        let user = self.user.as_ref().filter(|_| self.entering.is_none());
+        user.ok_or_else(|| Refusal(Code::NotLoggedIn, "log in first".to_owned()))
     }
 
     /// Updates this client's rooms when it becomes congested or catches up.
@@ -394,7 +418,11 @@ impl Session {
 
     /// Returns whether later requests are not read until the store of the rooms has answered.
     fn waits_for_store(&self) -> bool {
-        self.joining.is_some() || self.resuming.is_under_way() || self.replies.is_paused()
+        self.entering.is_some()
+            || self.joining.is_some()
+            || self.listing.is_some()
+            || self.resuming.is_under_way()
+            || self.replies.is_paused()
     }
 
     fn too_slow(&mut self, ctx: &mut Context<'_, Self>, what: &str) -> Result {

@@ -12,7 +12,7 @@ use netwheel::{
     redis::RedisClient,
     shutdown::ShutdownOptions,
 };
-use std::time::Duration;
+use std::{sync::mpsc, time::Duration};
 
 /// What the names of all keys in Redis begin with.
 const PREFIX: &str = "netwheel-im";
@@ -20,6 +20,8 @@ const PREFIX: &str = "netwheel-im";
 const SECRETS: &str = "secrets";
 /// The name of that key in the map.
 const TOKENS: &str = "tokens";
+/// Maximum number of rooms. Each has a topic for its messages and a map of its members.
+const MAX_ROOMS: usize = 65_536;
 /// Time limit for the first answer of the store, and for its end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -31,28 +33,46 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the store that the options name.
-    pub(crate) fn open(options: &Options, group: &EventLoopGroup) -> Result<Self> {
+    /// Returns the name of a server whose options have none.
+    ///
+    /// A server with a name ends the lease of an earlier process that had the name. So names are
+    /// free at once after a crash. Servers that share a store need different names.
+    pub(crate) fn default_node(options: &Options, tokens: &TokenKey) -> String {
+        match options.store {
+            Some(_) => "server".to_owned(),
+            None => format!("server-{:016x}", tokens.server()),
+        }
+    }
+
+    /// Opens the store that the options name, for the server `node`.
+    pub(crate) fn open(options: &Options, node: &str, group: &EventLoopGroup) -> Result<Self> {
         let (topics, own) = match (&options.store, options.broker.as_str()) {
             (Some(file), _) => {
                 let broker = SqliteBroker::open(file)
                     .map_err(|error| Error::other(format!("the rooms {}: {error}", file.display())))?;
                 (Topics::builder(group, broker), None)
             }
-            (None, "memory") => (Topics::builder(group, MemoryBroker::new()), None),
+            (None, "memory") => {
+                (Topics::builder(group, MemoryBroker::builder().max_topics(2 * MAX_ROOMS).build()?), None)
+            }
             (None, url) => {
                 let own = EventLoopGroup::builder().threads(1).name("im-store").build()?;
                 let client = RedisClient::builder(&own, url).client_name("im_server").connect()?;
                 (Topics::builder(&own, RedisBroker::new(client).prefix(PREFIX)), Some(own))
             }
         };
-        let topics = match &options.node {
-            Some(node) => topics.node(node),
-            None => topics,
-        };
         // A line of a client, with names and times.
         let max_payload = options.max_line.saturating_add(1024).min(16 << 20);
-        Ok(Store { topics: topics.max_payload(max_payload).build()?, group: own })
+        let (lease, has_lease) = mpsc::channel();
+        let topics = topics.node(node).max_topics(2 * MAX_ROOMS).max_payload(max_payload);
+        // Fails after the start, when no thread waits any more.
+        let topics = topics.on_lease(move |event| drop(lease.send(event))).build()?;
+        // Without a lease, logins are refused.
+        if topics.authority().is_none() {
+            let begun = has_lease.recv_timeout(PATIENCE);
+            begun.map_err(|_| Error::other("the store does not answer"))?;
+        }
+        Ok(Store { topics, group: own })
     }
 
     /// Returns the key for tokens that all servers of the store have. The first one stores its own.

@@ -35,6 +35,8 @@ pub(crate) mod login;
 pub(crate) mod message_id;
 #[path = "../../examples/im_server/name.rs"]
 pub(crate) mod name;
+#[path = "../../examples/im_server/nodes/mod.rs"]
+pub(crate) mod nodes;
 #[path = "../../examples/im_server/options.rs"]
 pub(crate) mod options;
 #[path = "../../examples/im_server/ordered_replies.rs"]
@@ -115,9 +117,19 @@ pub(crate) struct Client(pub(crate) EmbeddedChannel<Reply>);
 
 /// Returns the state of a server, with a limit for the bytes of unacknowledged direct messages.
 pub(crate) fn new_hub(max_unacked_bytes: usize) -> Arc<Hub> {
+    hub_on(topics_on(MemoryBroker::new(), "a"), "a", max_unacked_bytes)
+}
+
+/// Returns a connection of a server to its store.
+pub(crate) fn topics_on(store: MemoryBroker, node: &str) -> Topics {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
-    let topics = Topics::builder(&group, MemoryBroker::new()).build().unwrap();
-    Arc::new(Hub::new(topics, TokenKey::new([7; 32], 0), Arc::default(), max_unacked_bytes))
+    Topics::builder(&group, store).node(node).build().unwrap()
+}
+
+fn hub_on(topics: Topics, node: &str, max_unacked_bytes: usize) -> Arc<Hub> {
+    // The servers of a store have one key, and numbers of their own.
+    let tokens = TokenKey::new([7; 32], node.bytes().map(u64::from).sum());
+    Hub::start(topics, node, tokens, Arc::default(), max_unacked_bytes).unwrap()
 }
 
 /// Builds the pipeline of a connection on the server.
@@ -148,6 +160,11 @@ impl World {
             limits: TimeLimits::new(),
             announced: Cell::new(Instant::now()),
         }
+    }
+
+    /// Creates the server `node`, with a store that others have too.
+    pub(crate) fn on(topics: Topics, node: &str) -> Self {
+        World { hub: hub_on(topics, node, hub::MAX_UNACKED_BYTES), ..World::new() }
     }
 
     pub(crate) fn with_settings(settings: Settings) -> Self {

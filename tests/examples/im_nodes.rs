@@ -2,7 +2,11 @@
 
 use crate::{
     im_process::{Member, Server},
-    support::process::{Process, are_installed},
+    support::{
+        line_client::LineClient,
+        process::{Process, are_installed},
+        tcp::connect,
+    },
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -42,18 +46,37 @@ impl Redis {
         process
     }
 
-    /// Kills the server, and starts another one without its keys.
-    fn replace(self) -> Self {
-        let Redis { directory, _process } = self;
-        drop(_process);
+    /// Kills the server.
+    fn stop(self) -> TempDir {
+        self.directory
+    }
+
+    /// Starts a server with the address of one that was stopped, and without its keys.
+    fn start_in(directory: TempDir) -> Self {
         let process = Self::process(&directory);
         Redis { directory, _process: process }
+    }
+
+    /// Kills the server, and starts another one without its keys.
+    fn replace(self) -> Self {
+        Self::start_in(self.stop())
     }
 
     /// Starts a chat server on it.
     fn node(&self, name: &str) -> Server {
         let url = format!("unix://{}", self.directory.path().join("redis").display());
-        Server::start(&["--http", "none", "--delivery-rate", "0", "--broker", &url, "--node", name])
+        Server::start(&[
+            "--http",
+            "none",
+            "--delivery-rate",
+            "0",
+            "--ack-timeout",
+            "500ms",
+            "--broker",
+            &url,
+            "--node",
+            name,
+        ])
     }
 }
 
@@ -77,11 +100,6 @@ fn two_servers_share_rooms_in_one_order() {
         (0..2 * EACH).map(read).collect()
     };
     assert_eq!(read(&mut ann, "ann"), read(&mut bob, "bob"));
-    // Each server has its own users, so this is another one.
-    let mut other = Member::join(&b, "ann");
-    ann.lines.send(&json!({ "type": "say", "room": "lobby", "text": "hello", "id": "mine" }));
-    assert_eq!(ann.next()["id"], "mine");
-    assert!(other.next().get("id").is_none());
     a.stop();
     b.stop();
 }
@@ -227,20 +245,140 @@ fn no_request_is_read_behind_a_long_reply_that_waits() {
 }
 
 #[test]
-fn a_passive_member_gets_no_copy_of_what_its_namesake_says() {
+fn names_and_members_are_those_of_all_servers() {
     let Some(redis) = Redis::start() else { return };
     let (a, b) = (redis.node("a"), redis.node("b"));
-    let mut namesake = Member::join(&a, "ann");
-    let mut ann = b.log_in("ann");
-    ann.send(&json!({ "type": "join", "room": "lobby" }));
-    ann.wait_for("joined");
-    ann.send(&json!({ "type": "passive", "room": "lobby" }));
-    ann.wait_for("passive");
-    namesake.say("hello");
-    let line = ann.next_but_presence();
-    assert_eq!((&line["type"], &line["total"]), (&json!("unread"), &json!(1)), "{line}");
+    let (mut ann, mut bob) = (Member::join(&a, "ann"), Member::join(&b, "bob"));
+    until_members(&mut ann.lines, &["ann", "bob"]);
+    until_members(&mut bob.lines, &["ann", "bob"]);
+    assert_eq!(login_error(&b, "ann"), "name_taken");
+    // A server that is killed takes its users with it when its lease has ended.
+    b.kill();
+    until_left(&mut ann.lines, "bob");
+    until_members(&mut ann.lines, &["ann"]);
+    a.log_in_again("bob");
+    a.stop();
+}
+
+#[test]
+fn a_client_takes_its_name_over_and_does_not_leave_its_rooms() {
+    let Some(redis) = Redis::start() else { return };
+    let (a, b) = (redis.node("a"), redis.node("b"));
+    let (mut ann, mut bob) = (Member::join(&a, "ann"), Member::join(&b, "bob"));
+    until_members(&mut bob.lines, &["ann", "bob"]);
+    let (mut again, recovered) = Member::resume(&b, "ann", &ann.token, ann.at);
+    assert!(recovered);
+    assert_eq!(ann.lines.wait_for("bye")["reason"], "replaced");
+    again.say("hello");
+    // Announcements may come before the message.
+    loop {
+        match bob.lines.next() {
+            line if line["type"] == "message" => break,
+            line => assert!(line.get("left").is_none(), "{line}"),
+        }
+    }
+    until_members(&mut bob.lines, &["ann", "bob"]);
     a.stop();
     b.stop();
+}
+
+#[test]
+fn direct_messages_reach_users_of_other_servers() {
+    let Some(redis) = Redis::start() else { return };
+    let (a, b) = (redis.node("a"), redis.node("b"));
+    let (mut ann, mut bob) = (a.log_in("ann"), b.log_in("bob"));
+    until_known(&mut ann, "bob");
+    const MESSAGES: u64 = 50;
+    for n in 1..=MESSAGES {
+        ann.send(&json!({ "type": "direct", "to": "bob", "text": n.to_string(), "id": n }));
+    }
+    for n in 1..=MESSAGES {
+        let direct = bob.wait_for("direct");
+        assert_eq!((&direct["text"], &direct["id"]), (&json!(n.to_string()), &json!(n)));
+        bob.send(&json!({ "type": "ack", "id": n }));
+    }
+    for n in 1..=MESSAGES {
+        assert_eq!(ann.wait_for("delivered")["id"], n);
+    }
+    // The receiver leaves before the acknowledgement.
+    ann.send(&json!({ "type": "direct", "to": "bob", "text": "hello?", "id": "left" }));
+    bob.wait_for("direct");
+    drop(bob);
+    let error = ann.wait_for("error");
+    assert_eq!((&error["code"], &error["id"]), (&json!("undelivered"), &json!("left")), "{error}");
+    // So does its server.
+    let mut bob = b.log_in_again("bob");
+    until_known(&mut ann, "bob");
+    ann.send(&json!({ "type": "direct", "to": "bob", "text": "hello?", "id": "killed" }));
+    bob.wait_for("direct");
+    b.kill();
+    let error = ann.wait_for("error");
+    assert_eq!((&error["code"], &error["id"]), (&json!("undelivered"), &json!("killed")), "{error}");
+    a.stop();
+}
+
+#[test]
+fn names_and_members_come_back_when_redis_has_lost_them() {
+    let Some(redis) = Redis::start() else { return };
+    let (a, b) = (redis.node("a"), redis.node("b"));
+    let (mut ann, mut bob) = (Member::join(&a, "ann"), Member::join(&a, "bob"));
+    let mut cy = Member::join(&b, "cy");
+    until_members(&mut cy.lines, &["ann", "bob", "cy"]);
+    let directory = redis.stop();
+    // The members of this server go on, and new ones are refused.
+    bob.lines.send(&json!({ "type": "leave", "room": "lobby" }));
+    bob.lines.wait_for("left");
+    until_left(&mut ann.lines, "bob");
+    assert_eq!(login_error(&a, "dan"), "busy");
+    let redis = Redis::start_in(directory);
+    until_members(&mut cy.lines, &["ann", "cy"]);
+    until_members(&mut ann.lines, &["ann", "cy"]);
+    assert_eq!(login_error(&b, "ann"), "name_taken");
+    assert_eq!(login_error(&b, "bob"), "name_taken");
+    a.log_in_again("dan");
+    a.stop();
+    b.stop();
+    drop(redis);
+}
+
+/// Returns the code of the error with which a login is refused.
+fn login_error(server: &Server, user: &str) -> String {
+    let mut client = LineClient::on(connect(server.address));
+    client.send(&json!({ "type": "login", "user": user }));
+    client.next()["code"].as_str().unwrap_or_else(|| panic!("{user} is logged in")).to_owned()
+}
+
+/// Asks for the members of the lobby until they are these.
+#[track_caller]
+fn until_members(client: &mut LineClient, users: &[&str]) {
+    loop {
+        client.send(&json!({ "type": "who", "room": "lobby" }));
+        if client.wait_for("members")["users"] == json!(users) {
+            return;
+        }
+    }
+}
+
+/// Waits until a user has left the lobby.
+#[track_caller]
+fn until_left(client: &mut LineClient, user: &str) {
+    loop {
+        let presence = client.wait_for("presence");
+        if presence["left"].as_array().is_some_and(|left| left.contains(&json!(user))) {
+            return;
+        }
+    }
+}
+
+/// Looks a user up until the server knows it.
+#[track_caller]
+fn until_known(client: &mut LineClient, user: &str) {
+    loop {
+        client.send(&json!({ "type": "lookup", "user": user }));
+        if client.wait_for("profile")["online"] == true {
+            return;
+        }
+    }
 }
 
 #[test]
@@ -255,6 +393,7 @@ fn rooms_in_a_file_survive_the_death_of_the_server() {
     let server = start();
     let (mut again, recovered) = Member::resume(&server, "ann", &ann.token, ann.at);
     assert!(recovered, "the key for tokens is in the file, too");
+    server.log_in("bob");
     assert_eq!(again.next_text(), "before the crash");
     assert_eq!(again.say("after it")["offset"], 2);
     server.stop();

@@ -127,7 +127,7 @@ pub(crate) fn log_in(server: &Server, login: &Value) -> (LineClient, Value) {
     let mut lines = LineClient::on(connect(server.address));
     lines.send(login);
     let welcome = lines.next();
-    assert_eq!((&welcome["type"], &welcome["version"]), (&json!("welcome"), &json!(3)), "{welcome}");
+    assert_eq!((&welcome["type"], &welcome["version"]), (&json!("welcome"), &json!(4)), "{welcome}");
     (lines, welcome)
 }
 

@@ -15,6 +15,8 @@ mod im_abuse;
 mod im_chaos;
 #[cfg(all(feature = "broker", feature = "durable-sqlite", feature = "json"))]
 mod im_direct;
+#[cfg(all(feature = "broker", feature = "durable-sqlite", feature = "json"))]
+mod im_elsewhere;
 #[cfg(all(
     feature = "broker-redis",
     feature = "broker-sqlite",

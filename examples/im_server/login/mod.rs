@@ -1,6 +1,13 @@
 //! The login of a client: its name, the session that it continues, and the rooms in which it
 //! resumes.
+//!
+//! A name is reserved at this server, and then asked for at the store of all names, which several
+//! servers may share. The client gets its `welcome` when the store has granted the name, and its
+//! requests are not read before.
 
+mod asking;
+mod entering;
+pub(crate) mod names;
 pub(crate) mod resume_token;
 pub(crate) mod users;
 
@@ -10,13 +17,21 @@ use crate::{
     rooms::{Room, Start},
     session::{Refusal, Session, Settings, bad_name, bye, error_reply},
 };
-use netwheel::{ChannelId, broker::Position, channel::InputGuard, error::Overloaded, prelude::*};
+pub(crate) use entering::Entering;
+use entering::name_taken;
+use names::NameAnswer;
+use netwheel::{
+    ChannelId, broker::Position, channel::InputGuard, error::Overloaded, prelude::*, time::Delay,
+};
 use resume_token::Claim;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use users::{LoggedIn, Login};
 
 /// Rooms that one user may be in at the same time.
 pub(crate) const MAX_ROOMS: usize = 32;
+
+/// Time after which a session ends whose client is at another server.
+const TAKE_OVER: Duration = Duration::from_millis(500);
 
 /// What a login has brought.
 pub(crate) struct Identity {
@@ -57,23 +72,24 @@ impl Session {
         resume: Option<Resume>,
         unique_ids: bool,
     ) -> Result {
-        match self.begin_session(ctx, user, resume, unique_ids) {
-            Ok(welcome) => {
-                ctx.write(welcome)?;
-                self.begin_kept(ctx)?;
-                self.resume_next(ctx)
+        match self.begin_login(ctx, user, resume, unique_ids) {
+            Ok(Some(answer)) => self.name_answered(ctx, answer),
+            Ok(None) => {
+                self.wait_for_name(ctx);
+                Ok(())
             }
             Err(Refusal(code, message)) => self.replies.write(ctx, error_reply(code, message)),
         }
     }
 
-    fn begin_session(
+    /// Reserves a name, and asks the store for it. Returns the answer if it is there.
+    fn begin_login(
         &mut self,
         ctx: &mut Context<'_, Self>,
         user: &str,
         resume: Option<Resume>,
         unique_ids: bool,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<Option<NameAnswer>, Refusal> {
         if let Some(user) = &self.user {
             return Err(Refusal(Code::BadRequest, format!("already logged in as {user}")));
         }
@@ -86,17 +102,37 @@ impl Session {
         let now = self.hub.unix_ms();
         let known = self.hub.tokens.check(&user, &token, now);
         let claim = known.unwrap_or_else(|| self.hub.new_claim());
-        let login = Login { session: ctx.handler_ref(), who: ctx.id(), claim, since: now };
-        let taken = |by: Arc<str>| {
-            let like = if *by == *user { "" } else { ", which looks like it," };
-            Refusal(Code::NameTaken, format!("the name {by}{like} is taken"))
-        };
-        let LoggedIn { user, replaced } = self.hub.log_in(&user, login).map_err(taken)?;
+        let since = known.and_then(|claim| self.hub.names.since(&user, claim)).unwrap_or(now);
+        let login = Login { session: ctx.handler_ref(), who: ctx.id(), claim, since };
+        let LoggedIn { user, replaced, is_held, must_ask } =
+            self.hub.log_in(&user, login).map_err(|by| name_taken(&user, &by))?;
         self.user = Some(user.clone());
         self.identity = Some(Identity { who: ctx.id(), claim, has_unique_ids: unique_ids });
+        let mut entering = Entering::new(rooms, known.is_some());
+        match replaced {
+            Some(replaced) if is_held => entering.replaces(replaced),
+            // It waits for the same name.
+            Some(replaced) => hub::run(&replaced, Session::replaced),
+            None => {}
+        }
+        self.entering = Some(Box::new(entering));
+        if is_held {
+            return Ok(Some(NameAnswer::Granted));
+        }
+        Ok(if must_ask { self.hub.ask_for_name(&user, claim, since) } else { None })
+    }
+
+    /// Makes the client a member of the rooms in which it resumes, and welcomes it.
+    fn welcome(&mut self, ctx: &mut Context<'_, Self>, entering: Entering) -> Result {
+        let (Some(user), Some(Identity { who, claim, .. })) = (self.user.clone(), &self.identity) else {
+            return Ok(());
+        };
+        let resume_token = self.hub.tokens.token(&user, *claim, self.hub.unix_ms());
+        self.hub.confirm_name(&user, *who);
+        let Entering { rooms, is_known, replaced, .. } = entering;
         for (room, (epoch, offset)) in rooms {
             let position = Position::new(epoch, offset);
-            let start = if known.is_some() { Start::After(position) } else { Start::Unknown };
+            let start = if is_known { Start::After(position) } else { Start::Unknown };
             let entered = match self.enter(ctx, &room) {
                 Ok((room, true)) => Ok(room),
                 // In different spellings.
@@ -109,16 +145,16 @@ impl Session {
         }
         // Now that the user is a member by this session, too.
         if let Some(replaced) = replaced {
-            // Fails if that session has ended by itself.
-            let _ = replaced.execute(Session::replaced);
+            hub::run(&replaced, Session::replaced);
         }
         log::debug!("{}: logged in", self.describe(ctx));
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let Settings { heartbeat, idle_timeout, ack_timeout, .. } = self.settings;
         let [heartbeat_ms, idle_ms, ack_timeout_ms] = [heartbeat, idle_timeout, ack_timeout].map(millis);
-        let resume_token = self.hub.tokens.token(&user, claim, now);
         let (user, version) = (user.to_string(), VERSION);
-        Ok(Reply::Welcome { user, heartbeat_ms, idle_ms, ack_timeout_ms, version, resume_token })
+        ctx.write(Reply::Welcome { user, heartbeat_ms, idle_ms, ack_timeout_ms, version, resume_token })?;
+        self.begin_kept(ctx)?;
+        self.resume_next(ctx)
     }
 
     /// Refuses a login because the loop is overloaded. The client connects again later.
@@ -130,8 +166,20 @@ impl Session {
         Ok(())
     }
 
+    /// Called when the same client has logged in at another server, or when its name was given to
+    /// another client while this server could not reach the store.
+    ///
+    /// The session ends a little later. The user should not leave its rooms before it is a member
+    /// at the other server.
+    pub(crate) fn replaced_elsewhere(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        // It joins no more rooms.
+        self.ending = Some(ctx.pause_reading());
+        ctx.schedule(Delay::coarse(TAKE_OVER), Self::replaced);
+        Ok(())
+    }
+
     /// Called when the same client has logged in on another connection.
-    fn replaced(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+    pub(crate) fn replaced(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         log::debug!("{}: replaced", self.describe(ctx));
         bye(ctx, Reason::Replaced)
     }

@@ -22,8 +22,10 @@ use std::{
     time::Instant,
 };
 
-/// What the topic of each room begins with.
-const PREFIX: &str = "room/";
+/// What the topic with the messages of each room begins with.
+pub(super) const MESSAGES: &str = "room/";
+/// What the map with the members of each room begins with.
+pub(super) const MEMBERS: &str = "presence/";
 
 #[derive(Serialize, Deserialize)]
 struct StoredMessage<'a> {
@@ -133,13 +135,13 @@ impl TopicFormat<Reply> for RoomFormat {
     }
 }
 
-/// Returns the topic of a room. A long name is replaced by its hash, because topics have shorter
+/// Returns a topic of a room. A long name is replaced by its hash, because topics have shorter
 /// names than rooms.
-pub(super) fn topic_name(room: &str) -> String {
-    if PREFIX.len() + room.len() <= TopicName::MAX_LEN {
-        return format!("{PREFIX}{room}");
+pub(super) fn topic_name(prefix: &str, room: &str) -> String {
+    if prefix.len() + room.len() <= TopicName::MAX_LEN {
+        return format!("{prefix}{room}");
     }
     let hash: String = Sha256::digest(room).iter().map(|byte| format!("{byte:02x}")).collect();
     // No name of a room has a slash.
-    format!("{PREFIX}sha256/{hash}")
+    format!("{prefix}sha256/{hash}")
 }

@@ -1,15 +1,20 @@
 //! The rooms: messages with a history, members, and announcements of joins and leaves.
 //!
 //! The messages of a room are a topic of a broker, so they have positions from which a client can
-//! resume. The members of a room are those of this server.
+//! resume. Servers show their members to each other in a map.
 //!
-//! Invariant: a room in the table has at least one user.
+//! Invariants: a room in the table has at least one member of this server. The lock of the table is
+//! not held while a map is called, because events of maps take it.
 
 mod format;
+mod listing;
+mod member_map;
+mod members;
 mod own_copies;
 mod presence;
 mod requests;
 mod room;
+mod unshown;
 
 pub(crate) use presence::PERIOD;
 pub(crate) use requests::Membership;
@@ -20,6 +25,7 @@ use crate::{
     protocol::Code,
     session::{Refusal, Session, busy},
 };
+use member_map::MemberMap;
 use netwheel::{ChannelId, HandlerRef, broker::Topics};
 use presence::Announcer;
 use std::{
@@ -28,7 +34,9 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
+    time::Instant,
 };
+use unshown::Unshown;
 
 /// Maximum number of members of a room.
 const MAX_MEMBERS: usize = 10_000;
@@ -40,11 +48,19 @@ pub(crate) struct Rooms {
     next: AtomicU64,
     /// Rooms with joins and leaves that have not been announced.
     pub(crate) announcer: Announcer,
+    /// Members that are not shown to other servers yet.
+    unshown: Unshown,
 }
 
 impl Rooms {
     pub(crate) fn new(topics: Topics) -> Self {
-        Rooms { topics, by_name: Mutex::default(), next: AtomicU64::new(0), announcer: Announcer::default() }
+        Rooms {
+            topics,
+            by_name: Mutex::default(),
+            next: AtomicU64::new(0),
+            announcer: Announcer::default(),
+            unshown: Unshown::default(),
+        }
     }
 
     /// Makes `user` a member of a room, and creates the room if necessary.
@@ -76,20 +92,39 @@ impl Rooms {
         if news {
             self.announcer.add(room.clone());
         }
+        MemberMap::show(&room, user, hub);
         Ok(room)
     }
 
     /// Ends the membership of `user`, whose channel id is `who`.
-    pub(crate) fn leave(&self, room: &Arc<Room>, user: &Arc<str>, who: ChannelId) {
+    pub(crate) fn leave(&self, room: &Arc<Room>, user: &Arc<str>, who: ChannelId, hub: &Arc<Hub>) {
         let mut rooms = lock(&self.by_name);
         let news = room.leave(user, who);
-        if room.len() == 0 {
+        let is_empty = room.local_members() == 0;
+        if is_empty && rooms.get(room.name()).is_some_and(|known| Arc::ptr_eq(known, room)) {
             rooms.remove(room.name());
         }
         drop(rooms);
         if news {
             self.announcer.add(room.clone());
         }
+        MemberMap::show(room, user, hub);
+    }
+
+    /// Shows members to other servers again, after an attempt has failed. Called periodically.
+    pub(crate) fn tick(&self, now: Instant, hub: &Arc<Hub>) {
+        for (room, user) in self.unshown.take(now) {
+            if let Some(room) = self.find(&room).filter(|room| room.has_local(&user)) {
+                MemberMap::show(&room, &user, hub);
+            }
+        }
+    }
+
+    /// Returns the rooms with members of this server in which a user of another server is, too.
+    pub(crate) fn of_user_elsewhere(&self, user: &str) -> Vec<String> {
+        let rooms: Vec<_> = lock(&self.by_name).values().cloned().collect();
+        let rooms = rooms.iter().filter(|room| room.has_elsewhere(user));
+        rooms.map(|room| room.name().to_string()).collect()
     }
 
     /// Returns the number of passive members of all rooms.
@@ -98,13 +133,7 @@ impl Rooms {
     }
 
     /// Returns the room of this name, if it has members.
-    fn find(&self, room: &str) -> Option<Arc<Room>> {
+    pub(crate) fn find(&self, room: &str) -> Option<Arc<Room>> {
         lock(&self.by_name).get(room).cloned()
-    }
-
-    /// Returns the names of a room's members; empty if the room does not exist.
-    pub(crate) fn who(&self, room: &str) -> Vec<String> {
-        let room = self.find(room);
-        room.map_or_else(Vec::new, |room| room.users())
     }
 }

@@ -11,6 +11,7 @@ use crate::{
     session::{Answer, Refusal, Session, bad_name, busy, error_reply},
 };
 use netwheel::{
+    Completion,
     broker::{self, Joined, Receipt},
     prelude::*,
 };
@@ -62,7 +63,7 @@ impl Session {
             return Err(Refusal(Code::BadRequest, format!("already in {MAX_ROOMS} rooms; leave one first")));
         }
         let room = self.hub.join(&room, &user, ctx.handler_ref())?;
-        self.pace.charge(Cost::deliveries(room.len()));
+        self.pace.charge(Cost::deliveries(room.local_members()));
         if self.congested {
             room.set_congested(true);
         }
@@ -145,7 +146,7 @@ impl Session {
         let user = self.logged_in()?.to_string();
         let at = self.position_of(room)?;
         let room = self.leave_at(ctx, at);
-        self.pace.charge(Cost::deliveries(room.len()));
+        self.pace.charge(Cost::deliveries(room.local_members()));
         Ok(Some(Reply::Left { room: room.name().to_string(), user }))
     }
 
@@ -270,14 +271,6 @@ impl Session {
 
     fn is_passive_in(&self, room: &Arc<Room>) -> bool {
         self.rooms.iter().any(|known| known.passive && Arc::ptr_eq(&known.room, room))
-    }
-
-    pub(crate) fn who(&mut self, room: &str) -> Answer {
-        self.logged_in()?;
-        let room = name::room(room).map_err(bad_name)?.into_owned();
-        let users = self.hub.rooms.who(&room);
-        self.pace.charge(Cost::deliveries(users.len() / 8));
-        Ok(Some(Reply::Members { room, users }))
     }
 
     fn position_of(&self, room: &str) -> Result<usize, Refusal> {

@@ -6,13 +6,15 @@
 //! the number of members is announced instead of names. Both numbers are conflated: a member that
 //! reads slowly receives the newest one.
 //!
-//! Invariants: a user whose membership has changed stays in `changed` until the members' loops have
+//! Invariants: a user whose membership has changed stays in the news until the members' loops have
 //! accepted an announcement with the user's current state. The members' lists therefore converge,
 //! even if announcements are refused for a while. A message that a passive member does not receive
 //! is in a number that it receives. Messages are delivered one after the other, on any thread.
 
 use super::{
-    format::{RoomFormat, on_event, topic_name},
+    format::{MESSAGES, RoomFormat, on_event, topic_name},
+    member_map::MemberMap,
+    members::{Members, News},
     own_copies::OwnCopies,
 };
 use crate::{
@@ -29,7 +31,6 @@ use netwheel::{
     channel::Broadcast,
 };
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -40,14 +41,6 @@ use std::{
 /// What is kept of the messages of a room. Less than a client may have in its queue.
 const HISTORY: HistoryLimits =
     HistoryLimits::new().messages(1000).bytes(256 * 1024).age(Duration::from_secs(24 * 60 * 60));
-/// Maximum number of names in one announcement; the others are sent with the next one.
-const MAX_NAMES: usize = 256;
-
-/// Number of members above which joins and leaves are announced as the number of members.
-pub(crate) const MAX_NAMED_MEMBERS: usize = 1000;
-/// Number of members at which such a room announces names again. Lower, so that a room does not
-/// change its form with each join.
-const NAMED_AGAIN: usize = MAX_NAMED_MEMBERS * 3 / 4;
 
 /// Where the messages for a new member begin.
 #[derive(Debug, Clone, Copy)]
@@ -72,27 +65,15 @@ pub(crate) struct Room {
     pub(super) copies: OwnCopies,
     /// Receivers of the number of messages.
     passive: ChannelGroup<Reply>,
-    users: Mutex<Users>,
+    members: Mutex<Members>,
+    /// Shows the members of this server to others.
+    pub(super) shared: MemberMap,
     /// Number of all messages to the room.
     total: AtomicU64,
     /// Whether the number of messages has changed since it was announced.
     total_changed: AtomicBool,
     /// Number of members whose queued bytes exceed their high water mark.
     congested: AtomicUsize,
-}
-
-#[derive(Default)]
-struct Users {
-    /// The members by their names.
-    sessions: BTreeMap<Arc<str>, HandlerRef<Session>>,
-    /// Users that have joined or left since the last announcement, with their current membership.
-    changed: BTreeMap<Arc<str>, bool>,
-    /// Whether the room is so large that the number of members is announced.
-    counts: bool,
-    /// Whether that number has to be announced.
-    count_changed: bool,
-    /// Set while the announcer has this room in its list.
-    listed: bool,
 }
 
 impl Room {
@@ -104,7 +85,8 @@ impl Room {
         let name = Arc::<str>::from(name);
         let format = RoomFormat::new(name.clone(), hub);
         let on_event = on_event(name.clone(), Arc::downgrade(hub));
-        let topic = topics.topic(topic_name(&name), format).history(HISTORY).on_event(on_event).open()?;
+        let topic =
+            topics.topic(topic_name(MESSAGES, &name), format).history(HISTORY).on_event(on_event).open()?;
         Ok(Arc::new(Room {
             name,
             number,
@@ -112,7 +94,8 @@ impl Room {
             watch: OnceLock::new(),
             copies: OwnCopies::default(),
             passive: ChannelGroup::new(),
-            users: Mutex::default(),
+            members: Mutex::default(),
+            shared: MemberMap::default(),
             total: AtomicU64::new(0),
             total_changed: AtomicBool::new(false),
             congested: AtomicUsize::new(0),
@@ -125,9 +108,19 @@ impl Room {
 
     // ---- members --------------------------------------------------------------------------------
 
-    /// Returns the number of members.
-    pub(crate) fn len(&self) -> usize {
-        lock(&self.users).sessions.len()
+    /// Returns the number of members of this server.
+    pub(crate) fn local_members(&self) -> usize {
+        lock(&self.members).here()
+    }
+
+    /// Returns whether a user is a member by a session of this server.
+    pub(super) fn has_local(&self, user: &str) -> bool {
+        lock(&self.members).here_as(user).is_some()
+    }
+
+    /// Returns whether a user is a member by a session of another server.
+    pub(super) fn has_elsewhere(&self, user: &str) -> bool {
+        lock(&self.members).is_elsewhere(user)
     }
 
     /// Returns the number of members that receive messages.
@@ -142,19 +135,13 @@ impl Room {
 
     /// Returns the members' names in alphabetical order.
     pub(crate) fn users(&self) -> Vec<String> {
-        lock(&self.users).sessions.keys().map(|user| user.to_string()).collect()
+        lock(&self.members).names()
     }
 
     /// Adds a member. Returns `None` if there are already `max` members, otherwise whether to add
     /// the room to the announcer.
     pub(crate) fn join(&self, user: &Arc<str>, session: HandlerRef<Session>, max: usize) -> Option<bool> {
-        let mut users = lock(&self.users);
-        if users.sessions.len() >= max && !users.sessions.contains_key(user) {
-            return None;
-        }
-        // A session that this one has replaced was a member.
-        let is_new = users.sessions.insert(user.clone(), session).is_none();
-        Some(is_new && users.note_change(user, true))
+        lock(&self.members).join(user, session, max)
     }
 
     /// Removes a member. Returns whether to add the room to the announcer.
@@ -162,14 +149,20 @@ impl Room {
         self.topic.leave(who);
         // A channel that has closed has already left its group.
         self.passive.leave(who);
-        let mut users = lock(&self.users);
-        let is_member = users.sessions.get(user).is_some_and(|session| session.channel().id() == who);
-        if !is_member {
-            // Another session has replaced this one.
-            return false;
-        }
-        users.sessions.remove(user);
-        users.note_change(user, false)
+        lock(&self.members).leave(user, who)
+    }
+
+    /// Records whether a user is a member by a session of another server. Returns whether to add
+    /// the room to the announcer.
+    pub(super) fn note_elsewhere(&self, user: &str, is_elsewhere: bool) -> bool {
+        lock(&self.members).note_elsewhere(user, is_elsewhere)
+    }
+
+    /// Adds users that are members by sessions of other servers, and need not be announced.
+    pub(super) fn load_elsewhere(&self, load: impl FnOnce() -> Vec<String>) {
+        // Loaded under the lock: otherwise a newer change could be overwritten.
+        let mut members = lock(&self.members);
+        members.add_elsewhere(load());
     }
 
     /// Begins to write the messages of the room to a member: first what `greeting` returns, then
@@ -292,10 +285,10 @@ impl Room {
         if !is_local || sender_id.is_none() && self.passive.is_empty() {
             return None;
         }
-        let users = lock(&self.users);
-        let (user, session) = users.sessions.get_key_value(&**from)?;
+        let known = lock(&self.members);
+        let (user, session) = known.here_as(from)?;
         let (user, sender) = (user.clone(), session.channel().clone());
-        drop(users);
+        drop(known);
         if sender_id.is_none() && members.contains(sender.id()) {
             return None;
         }
@@ -319,55 +312,39 @@ impl Room {
     /// A refused announcement is not lost: it is repeated the next time.
     pub(crate) fn announce(&self) -> Option<usize> {
         // Broadcast under the lock: otherwise a later announcement could overtake this one.
-        let mut users = lock(&self.users);
-        let members = self.announce_members(&mut users);
+        let mut members = lock(&self.members);
+        let news = members.next_news().map(|news| self.announce_members(&mut members, news));
         let total = self.announce_total();
-        if members.is_none() && total.is_none() {
-            users.listed = false;
+        if news.is_none() && total.is_none() {
+            members.unlist();
             return None;
         }
-        Some(members.unwrap_or(0) + total.unwrap_or(0))
+        Some(news.unwrap_or(0) + total.unwrap_or(0))
     }
 
-    fn announce_members(&self, users: &mut Users) -> Option<usize> {
-        users.choose_form();
-        let counts = users.counts || users.count_changed;
-        if counts { self.announce_count(users) } else { self.announce_names(users) }
-    }
-
-    fn announce_count(&self, users: &mut Users) -> Option<usize> {
-        if !std::mem::take(&mut users.count_changed) {
-            return None;
-        }
-        let (joined, left, count) = (Vec::new(), Vec::new(), Some(users.sessions.len()));
-        let presence = Reply::Presence { room: self.name.to_string(), joined, left, count };
-        let told = self.topic.members().broadcast_latest(self.number << 1, presence);
-        users.count_changed = !told.is_ok_and(|told| told.unreached() == 0);
-        Some(users.sessions.len())
-    }
-
-    fn announce_names(&self, users: &mut Users) -> Option<usize> {
-        if users.sessions.is_empty() {
-            // An empty room has left the hub and has no members to notify.
-            users.changed.clear();
-        }
-        if users.changed.is_empty() {
-            return None;
-        }
-        let rest = users.changed.keys().nth(MAX_NAMES).cloned();
-        let rest = rest.map_or_else(BTreeMap::new, |first| users.changed.split_off(&first));
-        let changed = std::mem::replace(&mut users.changed, rest);
-        let names = |member: bool| -> Vec<String> {
-            changed.iter().filter(|change| *change.1 == member).map(|change| change.0.to_string()).collect()
+    fn announce_members(&self, members: &mut Members, news: News) -> usize {
+        let (room, here) = (self.name.to_string(), members.here());
+        let (sent, cost) = match &news {
+            News::Count(count) => {
+                let (joined, left, count) = (Vec::new(), Vec::new(), Some(*count));
+                let presence = Reply::Presence { room, joined, left, count };
+                (self.topic.members().broadcast_latest(self.number << 1, presence), here)
+            }
+            News::Names(changed) => {
+                let names = |member: bool| -> Vec<String> {
+                    let changed = changed.iter().filter(|change| *change.1 == member);
+                    changed.map(|change| change.0.to_string()).collect()
+                };
+                let (joined, left) = (names(true), names(false));
+                let presence = Reply::Presence { room, joined, left, count: None };
+                let cost = deliveries(here, changed.keys().map(|user| user.len() + 3).sum());
+                (self.topic.members().broadcast(presence), cost)
+            }
         };
-        let (joined, left) = (names(true), names(false));
-        let presence = Reply::Presence { room: self.name.to_string(), joined, left, count: None };
-        let cost = deliveries(users.sessions.len(), changed.keys().map(|user| user.len() + 3).sum());
-        let told = self.topic.members().broadcast(presence);
-        if !told.is_ok_and(|told| told.unreached() == 0) {
-            users.changed.extend(changed);
+        if !sent.is_ok_and(|sent| sent.unreached() == 0) {
+            members.put_back(news);
         }
-        Some(cost)
+        cost
     }
 
     fn announce_total(&self) -> Option<usize> {
@@ -392,8 +369,7 @@ impl Room {
     /// Records that the number of messages has to be announced. Returns whether to add the room to
     /// the announcer.
     fn note_total(&self) -> bool {
-        !self.total_changed.swap(true, Ordering::SeqCst)
-            && !std::mem::replace(&mut lock(&self.users).listed, true)
+        !self.total_changed.swap(true, Ordering::SeqCst) && lock(&self.members).list()
     }
 
     /// Records that the queued bytes of a member have risen above its high water mark, or have
@@ -409,29 +385,6 @@ impl Room {
     /// Returns whether a member currently does not keep up.
     pub(crate) fn is_congested(&self) -> bool {
         self.congested.load(Ordering::Relaxed) > 0
-    }
-}
-
-impl Users {
-    /// Decides whether names or the number of members are announced.
-    fn choose_form(&mut self) {
-        if !self.counts && self.sessions.len() > MAX_NAMED_MEMBERS {
-            (self.counts, self.count_changed) = (true, true);
-            self.changed.clear();
-        } else if self.counts && self.sessions.len() <= NAMED_AGAIN {
-            // The last number, after which names follow.
-            (self.counts, self.count_changed) = (false, true);
-        }
-    }
-
-    /// Records a change of membership. Returns whether the room has to be added to the announcer.
-    fn note_change(&mut self, user: &Arc<str>, member: bool) -> bool {
-        if self.counts {
-            self.count_changed = true;
-        } else {
-            self.changed.insert(user.clone(), member);
-        }
-        !std::mem::replace(&mut self.listed, true)
     }
 }
 

@@ -49,6 +49,8 @@ pub(in crate::broker) struct Follower<P> {
     ring: Ring<P>,
     ahead: Ahead<P>,
     joiners: Joiners,
+    /// Whether messages are needed from now on, also without joiners.
+    is_watched: bool,
     /// Whether there is something new for the joiners that wait.
     is_unserved: bool,
     /// How often a joiner was served.
@@ -85,6 +87,7 @@ impl<P: Clone> Follower<P> {
             ring: Ring::new(limits.ring_messages, limits.ring_bytes),
             ahead: Ahead::new(limits.ahead_messages, limits.ahead_bytes),
             joiners: Joiners::default(),
+            is_watched: false,
             is_unserved: false,
             #[cfg(test)]
             served: 0,
@@ -213,6 +216,13 @@ impl<P: Clone> Follower<P> {
         self.settle();
     }
 
+    /// Messages are needed from now on, also without joiners.
+    pub(in crate::broker) fn watch(&mut self) {
+        self.has_failed = false;
+        self.is_watched = true;
+        self.settle();
+    }
+
     /// A joiner has left. Returns whether it was waiting.
     pub(in crate::broker) fn leave(&mut self, joiner: JoinerId) -> bool {
         let was_waiting = self.joiners.remove(joiner);
@@ -237,7 +247,9 @@ impl<P: Clone> Follower<P> {
     /// Returns whether something is needed that is not read before [`retry`](Follower::retry),
     /// because the last read has failed.
     pub(in crate::broker) fn needs_retry(&self) -> bool {
-        self.has_failed && (self.is_behind || !self.ahead.is_empty() || !self.joiners.is_empty())
+        let has_begun = self.synced.is_some() || !self.is_watched;
+        let is_complete = has_begun && !self.is_behind && self.ahead.is_empty() && self.joiners.is_empty();
+        self.has_failed && !is_complete
     }
 
     /// Nobody needs the topic: forgets everything, and returns it. Answers that are under way are
@@ -388,6 +400,7 @@ impl<P: Clone> Follower<P> {
             Some(position) if self.is_behind || !self.ahead.is_empty() => {
                 Some(ReadFrom::After(position.offset))
             }
+            None if self.is_watched && self.joiners.is_empty() => Some(ReadFrom::Last(0)),
             _ => self.joiners.read_from(position, self.limits.read_messages),
         };
         let Some(from) = from else { return };

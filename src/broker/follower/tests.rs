@@ -35,6 +35,8 @@ enum Op {
     ExecuteVerify,
     AnswerVerify,
     Join(Wanted),
+    /// Follows the topic without joiners.
+    Watch,
     Leave(usize),
     Stall(bool),
     Retry,
@@ -70,6 +72,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::ExecuteVerify),
         1 => Just(Op::AnswerVerify),
         4 => wanted().prop_map(Op::Join),
+        1 => Just(Op::Watch),
         1 => (0..8_usize).prop_map(Op::Leave),
         1 => any::<bool>().prop_map(Op::Stall),
         1 => Just(Op::Retry),
@@ -209,6 +212,7 @@ struct Simulation {
     verify: Option<Option<Position>>,
     verified: Option<(Option<Position>, TopicTop)>,
     is_stalled: bool,
+    is_watched: bool,
     /// The position of the members, as far as steps were carried out.
     position: Option<Position>,
     reads: usize,
@@ -226,6 +230,7 @@ impl Simulation {
             verify: None,
             verified: None,
             is_stalled: false,
+            is_watched: false,
             position: None,
             reads: 0,
         }
@@ -272,6 +277,10 @@ impl Simulation {
                 }
             }
             Op::Join(wanted) => self.join(&wanted),
+            Op::Watch => {
+                self.is_watched = true;
+                self.follower.watch();
+            }
             Op::Leave(member) => {
                 if let Some(member) = self.members.get_mut(member) {
                     member.is_gone = true;
@@ -389,8 +398,14 @@ impl Simulation {
                 assert!(self.reads < 2000, "the follower does not read forever");
             }
             let Store { epochs, top, .. } = &self.store;
-            let is_done =
-                self.follower.position().is_none_or(|at| epochs.is_valid(at, *top) && at.offset == *top);
+            let is_done = match self.follower.position() {
+                Some(at) => epochs.is_valid(at, *top) && at.offset == *top,
+                None => !self.is_watched,
+            };
+            // Without a position, the verification does not lead to a read.
+            if self.follower.position().is_none() && self.follower.needs_retry() {
+                self.run(Op::Retry);
+            }
             if is_done && self.follower.joiners() == 0 {
                 break;
             }

@@ -79,6 +79,13 @@ pub(super) struct Joining<M> {
 }
 
 impl<M> TopicState<M> {
+    /// Returns whether the topic has to be added to those of the node.
+    fn begin_activation(&mut self) -> bool {
+        let is_new = !std::mem::replace(&mut self.is_active, true);
+        self.activating += usize::from(is_new);
+        is_new
+    }
+
     /// Removes a channel that has become a member, or does not become one.
     pub(super) fn remove_joining(&mut self, joiner: JoinerId) -> Option<Joining<M>> {
         let joining = self.joining.remove(&joiner)?;
@@ -130,10 +137,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
     pub(super) fn subscribe(self: &Arc<Self>, subscription: Subscription<M>) -> Completion<Joined> {
         let (completer, completion) = completion(None);
         match self.begin_join(subscription, completer) {
-            Ok(true) => {
-                self.node.activate(self.clone());
-                self.state.change(|state| (state.activating -= 1, ()));
-            }
+            Ok(true) => self.activate(),
             Ok(false) => {}
             Err((completer, error)) => completer.complete(Err(error)),
         }
@@ -177,8 +181,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
             state.joining.insert(joiner, joining);
             state.by_channel.insert(id, joiner);
             state.follower.join(joiner, start);
-            let is_new = !std::mem::replace(&mut state.is_active, true);
-            state.activating += usize::from(is_new);
+            let is_new = state.begin_activation();
             (Ok(is_new), (None, state.follower.take_removed()))
         })
     }
@@ -202,8 +205,25 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         self.group.leave(id) || was_joining
     }
 
-    pub(super) fn watch(&self) -> Arc<()> {
-        self.watched.clone()
+    pub(super) fn watch(self: &Arc<Self>) -> Arc<()> {
+        // From now on, the topic does not rest.
+        let watched = self.watched.clone();
+        let is_new = !self.node.is_closed()
+            && self.change(|state| {
+                state.follower.watch();
+                state.begin_activation()
+            });
+        if is_new {
+            self.activate();
+        }
+        self.pump();
+        watched
+    }
+
+    /// Adds the topic to those of the node.
+    fn activate(self: &Arc<Self>) {
+        self.node.activate(self.clone());
+        self.state.change(|state| (state.activating -= 1, ()));
     }
 
     // ---- positions ------------------------------------------------------------------------------

@@ -120,9 +120,12 @@ impl<M: Clone + Send + Sync + 'static> Topic<M> {
         self.core.subscribe(subscription.into())
     }
 
-    /// Keeps the topic followed without members, until the guard is dropped: its
-    /// [format](super::TopicFormat::deliver) receives the messages. Usually a node stops following
-    /// a topic some time after its last member has left, and begins again with the next member.
+    /// Follows the topic also without members, until the guard is dropped: its
+    /// [format](super::TopicFormat::deliver) receives the messages from now on. Otherwise a node
+    /// begins to follow a topic with the first member, and stops some time after the last one has
+    /// left.
+    ///
+    /// If the broker cannot be reached, the messages begin as soon as it can.
     pub fn watch(&self) -> TopicWatch {
         TopicWatch { _watched: self.core.watch() }
     }

@@ -1,0 +1,83 @@
+//! A login that the store of all names has not answered yet.
+
+use super::names::NameAnswer;
+use crate::{
+    protocol::Code,
+    session::{Refusal, Session, busy, error_reply},
+};
+use netwheel::{HandlerRef, channel::InputGuard, prelude::*, time::Delay};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+/// How often the store is asked for a name that may be free soon.
+const ATTEMPTS: u32 = 10;
+/// Time between two attempts.
+const PAUSE: Duration = Duration::from_millis(200);
+
+pub(crate) struct Entering {
+    /// The rooms in which the client resumes, with positions.
+    pub(super) rooms: BTreeMap<String, (u64, u64)>,
+    /// Whether the token of the login was right.
+    pub(super) is_known: bool,
+    /// The session from which the client takes the name.
+    pub(super) replaced: Option<HandlerRef<Session>>,
+    attempts: u32,
+    /// Held while the store is asked.
+    pause: Option<InputGuard>,
+}
+
+impl Entering {
+    pub(super) fn new(rooms: BTreeMap<String, (u64, u64)>, is_known: bool) -> Self {
+        Entering { rooms, is_known, replaced: None, attempts: 1, pause: None }
+    }
+
+    pub(super) fn replaces(&mut self, session: HandlerRef<Session>) {
+        self.replaced = Some(session);
+    }
+}
+
+impl Session {
+    /// Pauses reading until the store has answered.
+    pub(super) fn wait_for_name(&mut self, ctx: &mut Context<'_, Self>) {
+        if let Some(entering) = self.entering.as_mut().filter(|entering| entering.pause.is_none()) {
+            entering.pause = Some(ctx.pause_reading());
+        }
+    }
+
+    /// Called when the store has answered.
+    pub(crate) fn name_answered(&mut self, ctx: &mut Context<'_, Self>, answer: NameAnswer) -> Result {
+        let Some(mut entering) = self.entering.take() else { return Ok(()) };
+        let refusal = match answer {
+            NameAnswer::Granted => return self.welcome(ctx, *entering),
+            NameAnswer::Taken { may_be_free: true, .. } if entering.attempts < ATTEMPTS => {
+                entering.attempts += 1;
+                self.entering = Some(entering);
+                self.wait_for_name(ctx);
+                ctx.schedule(Delay::coarse(PAUSE), Self::ask_again);
+                return Ok(());
+            }
+            NameAnswer::Taken { by, .. } => name_taken(self.user.as_deref().unwrap_or_default(), &by),
+            NameAnswer::Failed(error) => busy(&error),
+        };
+        if let (Some(user), Some(identity)) = (self.user.take(), self.identity.take()) {
+            self.hub.release_name(&user, identity.who);
+        }
+        let Refusal(code, message) = refusal;
+        self.replies.write(ctx, error_reply(code, message))
+    }
+
+    fn ask_again(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        let (Some(_), Some(user), Some(identity)) = (&self.entering, &self.user, &self.identity) else {
+            return Ok(());
+        };
+        match self.hub.ask_again_for_name(user, identity.who, identity.claim) {
+            Some(answer) => self.name_answered(ctx, answer),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns the refusal of a name that is in conflict with another one.
+pub(super) fn name_taken(user: &str, by: &Arc<str>) -> Refusal {
+    let like = if **by == *user { "" } else { ", which looks like it," };
+    Refusal(Code::NameTaken, format!("the name {by}{like} is taken"))
+}
