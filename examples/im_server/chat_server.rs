@@ -11,6 +11,7 @@ use crate::{
 };
 use netwheel::{
     Completion,
+    broker::MemoryBroker,
     diagnostics::Watchdog,
     prelude::*,
     shutdown::{ShutdownOptions, ShutdownReport},
@@ -33,6 +34,15 @@ impl ChatServer {
     /// Starts the loops, and the periodic task that announces joins and leaves. The servers of one
     /// store accept each other's tokens, with the key of the first one.
     pub(crate) fn start(options: &Options, tokens: &TokenKey) -> Result<Self> {
+        Self::start_on(None, options, tokens)
+    }
+
+    /// Starts a server on a store in memory, instead of that in the options.
+    pub(crate) fn start_on(
+        broker: Option<MemoryBroker>,
+        options: &Options,
+        tokens: &TokenKey,
+    ) -> Result<Self> {
         let directory = WorkerPool::builder()
             .threads(options.lookup_threads)
             .max_pending(options.lookup_queue)
@@ -57,7 +67,7 @@ impl ChatServer {
         }
         let group = group.build()?;
         let node = options.node.clone().unwrap_or_else(|| Store::default_node(options, tokens));
-        let store = Store::open(options, &node, &group)?;
+        let store = Store::open(broker, options, &node, &group)?;
         let tokens = store.token_key(tokens)?;
         let topics = store.topics.clone();
         let hub = Hub::start(topics, &node, tokens, counters, options.max_unacked_bytes_total)?;

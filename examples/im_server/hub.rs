@@ -127,6 +127,9 @@ impl Hub {
         self.rooms.announcer.announce(now);
         self.rooms.tick(now, self);
         self.nodes.tick(now);
+        if let Some(later) = self.later() {
+            later.tick(self);
+        }
     }
 
     /// Returns the time by which rates are measured.

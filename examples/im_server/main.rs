@@ -106,13 +106,13 @@ fn run(mut options: Options) -> Result {
     let later = Later::start(options.timers.as_deref(), options.expiry, &server.hub, &server.group)?;
     server.hub.set_later(later.clone());
     match (&options.store, options.broker.as_str()) {
-        (Some(file), _) => say!("messages of rooms are kept in {}", file.display()),
+        (Some(file), _) => say!("messages are kept in {}", file.display()),
         (None, "memory") => {}
-        (None, url) => say!("messages of rooms are kept by {}", without_password(url)),
+        (None, url) => say!("messages are kept by {}", without_password(url)),
     }
     match &options.timers {
-        Some(file) => say!("reminders and messages are kept in {}", file.display()),
-        None => say!("reminders are kept in memory; --timers FILE keeps them, and messages, on disk"),
+        Some(file) => say!("reminders are kept in {}", file.display()),
+        None => say!("reminders are kept in memory; --timers FILE keeps them on disk"),
     }
     for closed in server.listen(&options)? {
         let failed = end.clone();

@@ -34,11 +34,12 @@ pub(crate) struct Options {
     /// started again after a crash need not wait for the end of its lease. The default is random.
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
-    /// Where the messages of rooms are kept: "memory", or the URL of a Redis server, such as
-    /// redis://127.0.0.1:6379, which several chat servers may share.
+    /// Where messages are kept, those of rooms and direct ones to users that are not connected:
+    /// "memory", or the URL of a Redis server, such as redis://127.0.0.1:6379, which several chat
+    /// servers may share.
     #[arg(long, default_value = "memory", value_name = "URL")]
     pub(crate) broker: String,
-    /// Keep the messages of rooms in this SQLite file, so that they survive the server.
+    /// Keep these messages in this SQLite file, so that they survive the server.
     #[arg(long, value_name = "FILE", conflicts_with = "broker")]
     pub(crate) store: Option<std::path::PathBuf>,
     /// Number of event loops, each on its own thread; 0 selects two per processor.
@@ -89,8 +90,8 @@ pub(crate) struct Options {
     /// does not keep up; 0s disables the pause.
     #[arg(long, default_value = "100ms", value_parser = humantime::parse_duration)]
     pub(crate) congestion_pause: Duration,
-    /// File for reminders, and for direct messages to users that are not connected. Without it,
-    /// reminders are lost when the server ends, and such messages are refused.
+    /// File for reminders. Without it, they are lost when the server ends. A reminder that is due
+    /// is kept like a message, see --store.
     #[arg(long, value_name = "FILE")]
     pub(crate) timers: Option<std::path::PathBuf>,
     /// Time for which a direct message, or a reminder that is due, is kept for a user that is not

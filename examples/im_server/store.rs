@@ -1,5 +1,5 @@
-//! Where the messages of rooms are kept: in memory, in a file, or on a Redis server that several
-//! chat servers share.
+//! Where messages are kept, those of rooms and direct ones to users that are not connected: in
+//! memory, in a file, or on a Redis server that several chat servers share.
 
 use crate::{login::resume_token::TokenKey, options::Options};
 use netwheel::{
@@ -8,6 +8,7 @@ use netwheel::{
         BrokerError, MemoryBroker, RedisBroker, SqliteBroker, TopicName, Topics,
         store::{MapChange, MapCondition, MapUpdate},
     },
+    codec::RespLimits,
     prelude::*,
     redis::RedisClient,
     shutdown::ShutdownOptions,
@@ -22,6 +23,11 @@ const SECRETS: &str = "secrets";
 const TOKENS: &str = "tokens";
 /// Maximum number of rooms. Each has a topic for its messages and a map of its members.
 const MAX_ROOMS: usize = 65_536;
+/// A snapshot of a map is one reply of Redis, of at most four times this length. Those of names and
+/// of kept messages have at most 512 MiB.
+const MAX_BULK: usize = 128 * 1024 * 1024;
+/// Maximum number of elements of a reply: two for each name.
+const MAX_ELEMENTS: usize = 2 * 1_000_000 + 8;
 /// Time limit for the first answer of the store, and for its end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -44,20 +50,28 @@ impl Store {
         }
     }
 
-    /// Opens the store that the options name, for the server `node`.
-    pub(crate) fn open(options: &Options, node: &str, group: &EventLoopGroup) -> Result<Self> {
-        let (topics, own) = match (&options.store, options.broker.as_str()) {
-            (Some(file), _) => {
+    /// Opens `broker`, or otherwise the store that the options name, for the server `node`.
+    pub(crate) fn open(
+        broker: Option<MemoryBroker>,
+        options: &Options,
+        node: &str,
+        group: &EventLoopGroup,
+    ) -> Result<Self> {
+        let (topics, own) = match (broker, &options.store, options.broker.as_str()) {
+            (Some(broker), ..) => (Topics::builder(group, broker), None),
+            (None, Some(file), _) => {
                 let broker = SqliteBroker::open(file)
                     .map_err(|error| Error::other(format!("the rooms {}: {error}", file.display())))?;
                 (Topics::builder(group, broker), None)
             }
-            (None, "memory") => {
+            (None, None, "memory") => {
                 (Topics::builder(group, MemoryBroker::builder().max_topics(2 * MAX_ROOMS).build()?), None)
             }
-            (None, url) => {
+            (None, None, url) => {
                 let own = EventLoopGroup::builder().threads(1).name("im-store").build()?;
-                let client = RedisClient::builder(&own, url).client_name("im_server").connect()?;
+                let limits = RespLimits::new().max_bulk_len(MAX_BULK).max_elements(MAX_ELEMENTS);
+                let client = RedisClient::builder(&own, url).client_name("im_server").resp_limits(limits);
+                let client = client.connect()?;
                 (Topics::builder(&own, RedisBroker::new(client).prefix(PREFIX)), Some(own))
             }
         };

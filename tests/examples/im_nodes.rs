@@ -12,14 +12,14 @@ use serde_json::json;
 use tempfile::TempDir;
 
 /// A Redis server without persistence, on a Unix socket.
-struct Redis {
+pub(crate) struct Redis {
     directory: TempDir,
     _process: Process,
 }
 
 impl Redis {
     /// Starts a server. `None` if it is not installed.
-    fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         if !are_installed(&["redis-server"]) {
             return None;
         }
@@ -64,8 +64,17 @@ impl Redis {
 
     /// Starts a chat server on it.
     fn node(&self, name: &str) -> Server {
-        let url = format!("unix://{}", self.directory.path().join("redis").display());
-        Server::start(&[
+        self.node_with(name, &[])
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("unix://{}", self.directory.path().join("redis").display())
+    }
+
+    /// Starts a chat server with more options.
+    pub(crate) fn node_with(&self, name: &str, options: &[&str]) -> Server {
+        let url = self.url();
+        let own = [
             "--http",
             "none",
             "--delivery-rate",
@@ -76,7 +85,8 @@ impl Redis {
             &url,
             "--node",
             name,
-        ])
+        ];
+        Server::start(&[&own, options].concat())
     }
 }
 

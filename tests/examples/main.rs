@@ -54,6 +54,15 @@ mod im_lookup;
     feature = "prometheus",
     feature = "websocket"
 ))]
+mod im_mail;
+#[cfg(all(
+    feature = "broker-redis",
+    feature = "broker-sqlite",
+    feature = "durable-sqlite",
+    feature = "json",
+    feature = "prometheus",
+    feature = "websocket"
+))]
 mod im_nodes;
 #[cfg(all(feature = "broker", feature = "durable-sqlite", feature = "json"))]
 mod im_passive;

@@ -1,17 +1,20 @@
-//! The messages that are kept for users, by receiver.
+//! The messages that are kept for users, by receiver: an index of the replica of the map, and what
+//! this server has done with each message.
 //!
-//! Invariant: a message has one entry from before it is stored until it was acknowledged or has
-//! expired. Whoever removes the entry notifies the sender, so that happens at most once.
+//! Invariant: a message of this server has one entry from before it is stored. Other entries begin
+//! and end with those of the replica. The end of a message is reported at most once by this server.
 
+pub(crate) use super::letters::End;
 use super::{
-    kept::Kept,
+    kept::{Kept, KeptId},
+    letters::{Ending, Entry, Letters, State},
     quota::{Exhausted, Quota, Share},
 };
 use crate::{
     byte_budget::{ByteBudget, Charge},
     hub::lock,
 };
-use netwheel::durable::TimerId;
+use netwheel::broker::Position;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
@@ -19,16 +22,18 @@ use std::{
 
 /// Maximum number of direct messages that are kept for one user, and from one user.
 const MAX_OF_USER: usize = 100;
-/// Maximum number of messages that are kept for all users.
-const MAX_OF_ALL: usize = 10_000;
+/// Maximum number of direct messages that are kept for all users.
+pub(crate) const MAX_OF_ALL: usize = 10_000;
 /// Maximum bytes of direct messages that are kept for all users.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
+/// Maximum number of messages that are ended at a time.
+const MAX_DUE: usize = 1000;
 
 pub(crate) struct Mailbox {
     receivers: Arc<Quota>,
     senders: Arc<Quota>,
     bytes: Arc<ByteBudget>,
-    by_receiver: Mutex<BTreeMap<String, BTreeMap<u64, Entry>>>,
+    letters: Mutex<Letters>,
 }
 
 /// Counts a message until it is dropped.
@@ -36,31 +41,32 @@ pub(crate) enum Shares {
     Direct {
         _receiver: Share,
         _sender: Share,
-        _bytes: Charge,
+        /// `None` for a message of the map beyond the limit.
+        _bytes: Option<Charge>,
     },
     /// Counts among the reminders of its user.
-    Reminder {
-        _share: Share,
-    },
+    Reminder { _share: Share },
 }
 
-struct Entry {
-    kept: Kept,
-    timer: Option<TimerId>,
-    state: State,
-    _shares: Shares,
+/// A message that has to be removed from the map.
+pub(crate) struct Removal {
+    pub(crate) kept: Arc<Kept>,
+    pub(crate) position: Position,
+    end: End,
+    was_uncertain: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// Its timer is being stored.
-    Storing,
-    /// Can be sent.
-    Waiting,
-    /// Sent to the receiver, and not acknowledged.
-    Sent,
-    /// Was sent and not acknowledged; waits for the next login.
-    Held,
+/// The answer of the store to a removal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Removed {
+    /// By this server.
+    Yes,
+    /// The message is not in the map, or not at this position.
+    No,
+    /// The attempt has failed.
+    Failed,
+    /// The attempt has perhaps failed.
+    Uncertain,
 }
 
 impl Mailbox {
@@ -69,9 +75,11 @@ impl Mailbox {
             receivers: Quota::new(MAX_OF_USER, MAX_OF_ALL),
             senders: Quota::new(MAX_OF_USER, MAX_OF_ALL),
             bytes: ByteBudget::new(MAX_BYTES),
-            by_receiver: Mutex::default(),
+            letters: Mutex::default(),
         }
     }
+
+    // ---- limits ---------------------------------------------------------------------------------
 
     /// Counts a direct message.
     ///
@@ -88,40 +96,74 @@ impl Mailbox {
             Exhausted::All => full(),
         })?;
         let bytes = self.bytes.charge(bytes).ok_or_else(full)?;
-        Ok(Shares::Direct { _receiver: receiver, _sender: sender, _bytes: bytes })
+        Ok(Shares::Direct { _receiver: receiver, _sender: sender, _bytes: Some(bytes) })
     }
 
-    /// Counts a direct message of the store. Returns `None` if too many bytes are kept.
-    pub(crate) fn count(&self, from: &str, to: &str, bytes: usize) -> Option<Shares> {
+    /// Counts a direct message of the map, also above the limits.
+    pub(crate) fn count(&self, from: &str, to: &str, bytes: usize) -> Shares {
         let (receiver, sender) = (self.receivers.force(to), self.senders.force(from));
-        Some(Shares::Direct { _receiver: receiver, _sender: sender, _bytes: self.bytes.charge(bytes)? })
+        Shares::Direct { _receiver: receiver, _sender: sender, _bytes: self.bytes.charge(bytes) }
     }
 
-    /// Adds a message that is about to be stored, unless it is there already.
-    pub(crate) fn add(&self, kept: Kept, shares: Shares) {
-        let entry = Entry { timer: None, state: State::Storing, _shares: shares, kept };
-        let mut by_receiver = lock(&self.by_receiver);
-        let entries = by_receiver.entry(entry.kept.to.clone()).or_default();
-        entries.entry(entry.kept.number).or_insert(entry);
+    // ---- beginning ------------------------------------------------------------------------------
+
+    /// Adds a message that is about to be stored.
+    pub(crate) fn add(&self, kept: Kept, shares: Shares) -> Arc<Kept> {
+        let kept = Arc::new(kept);
+        let entry = Entry { is_storing: true, ..Entry::new(kept.clone(), None, shares) };
+        lock(&self.letters).by_receiver.entry(kept.to.clone()).or_default().insert(kept.id, entry);
+        kept
     }
 
-    /// Records that the timer of a message is stored. Returns whether the message can be sent.
-    pub(crate) fn stored(&self, to: &str, number: u64, timer: TimerId) -> bool {
-        self.update(to, number, |entry| {
-            entry.timer = Some(timer);
-            if entry.state == State::Storing {
-                entry.state = State::Waiting;
-            }
-            entry.state == State::Waiting
-        })
-        .unwrap_or(false)
+    /// Records whether a message of this server was stored. Returns whether it can be sent.
+    pub(crate) fn answered(&self, kept: &Kept, is_stored: bool) -> bool {
+        let mut letters = lock(&self.letters);
+        let Some(entry) = letters.get(&kept.to, kept.id) else { return false };
+        entry.is_storing = false;
+        if !is_stored && entry.position.is_none() {
+            letters.remove(&kept.to, kept.id);
+            return false;
+        }
+        entry.is_ready()
     }
 
-    /// Returns the next message to send, with at most `max_bytes` of texts.
-    pub(crate) fn next(&self, to: &str, max_bytes: usize) -> Next {
-        let mut by_receiver = lock(&self.by_receiver);
-        let mut entries = by_receiver.get_mut(to).into_iter().flat_map(BTreeMap::values_mut);
-        match entries.find(|entry| entry.state == State::Waiting) {
+    /// Records a message of the replica, which `count` counts. Returns whether it can be sent.
+    pub(crate) fn arrived(
+        &self,
+        kept: Kept,
+        position: Position,
+        count: impl FnOnce(&Kept) -> Shares,
+    ) -> bool {
+        let mut letters = lock(&self.letters);
+        letters.expiries.insert((kept.expires, kept.to.clone(), kept.id));
+        if let Some(entry) = letters.get(&kept.to, kept.id) {
+            entry.position = Some(position);
+            return entry.is_ready();
+        }
+        let (shares, kept) = (count(&kept), Arc::new(kept));
+        let mut entry = Entry::new(kept.clone(), Some(position), shares);
+        if letters.ended.contains(&kept.id) {
+            entry.ending = Some(Ending { end: End::Again, is_asked: false, is_uncertain: false });
+            letters.retries.insert((kept.to.clone(), kept.id));
+        }
+        let is_ready = entry.is_ready();
+        letters.by_receiver.entry(kept.to.clone()).or_default().insert(kept.id, entry);
+        is_ready
+    }
+
+    /// Returns whether a message is kept, or has ended a short time ago.
+    pub(crate) fn is_known(&self, to: &str, id: KeptId) -> bool {
+        let mut letters = lock(&self.letters);
+        letters.ended.contains(&id) || letters.get(to, id).is_some()
+    }
+
+    // ---- delivery -------------------------------------------------------------------------------
+
+    /// Returns the next message to send that has not expired, with at most `max_bytes` of texts.
+    pub(crate) fn next(&self, to: &str, max_bytes: usize, now: u64) -> Next {
+        let mut letters = lock(&self.letters);
+        let mut entries = letters.by_receiver.get_mut(to).into_iter().flat_map(BTreeMap::values_mut);
+        match entries.find(|entry| entry.is_ready() && entry.kept.expires > now) {
             None => Next::Empty,
             Some(entry) if entry.kept.len() > max_bytes => Next::TooLarge,
             Some(entry) => {
@@ -132,47 +174,104 @@ impl Mailbox {
     }
 
     /// Records that a message was sent and not acknowledged.
-    pub(crate) fn hold(&self, to: &str, number: u64) {
-        self.update(to, number, |entry| entry.state = State::Held);
+    pub(crate) fn hold(&self, kept: &Kept) {
+        if let Some(entry) = lock(&self.letters).get(&kept.to, kept.id) {
+            entry.state = State::Held;
+        }
     }
 
     /// Allows the messages of a user that has just logged in to be sent again.
     pub(crate) fn log_in(&self, to: &str) {
-        if let Some(entries) = lock(&self.by_receiver).get_mut(to) {
+        if let Some(entries) = lock(&self.letters).by_receiver.get_mut(to) {
             for entry in entries.values_mut().filter(|entry| entry.state == State::Held) {
                 entry.state = State::Waiting;
             }
         }
     }
 
-    pub(crate) fn contains(&self, to: &str, number: u64) -> bool {
-        self.update(to, number, |_| ()).is_some()
+    /// Returns the users for whom messages can be sent.
+    pub(crate) fn receivers(&self) -> Vec<String> {
+        let letters = lock(&self.letters);
+        let waiting = letters.by_receiver.iter().filter(|(_, entries)| entries.values().any(Entry::is_ready));
+        waiting.map(|(to, _)| to.clone()).collect()
     }
 
-    /// Removes a message that was acknowledged, or has expired. Returns it with its timer.
-    pub(crate) fn remove(&self, to: &str, number: u64) -> Option<(Kept, Option<TimerId>)> {
-        let mut by_receiver = lock(&self.by_receiver);
-        let entries = by_receiver.get_mut(to)?;
-        let entry = entries.remove(&number)?;
-        if entries.is_empty() {
-            by_receiver.remove(to);
+    // ---- end ------------------------------------------------------------------------------------
+
+    /// Returns messages that have expired, and those whose removal has failed.
+    pub(crate) fn due(&self, now: u64) -> Vec<(String, KeptId)> {
+        let mut letters = lock(&self.letters);
+        let mut due = Vec::new();
+        while due.len() < MAX_DUE
+            && letters.expiries.first().is_some_and(|(expires, ..)| *expires <= now)
+            && let Some((_, to, id)) = letters.expiries.pop_first()
+        {
+            due.push((to, id));
         }
-        Some((entry.kept, entry.timer))
+        while due.len() < MAX_DUE
+            && let Some(retry) = letters.retries.pop_first()
+        {
+            due.push(retry);
+        }
+        due
     }
 
-    /// Returns whether no more messages fit into memory.
-    pub(crate) fn is_full(&self) -> bool {
-        self.receivers.is_full()
+    /// Begins to end a message, unless that is under way. An end that has begun stays the same.
+    pub(crate) fn begin_end(&self, to: &str, id: KeptId, end: End) -> Option<Removal> {
+        let mut letters = lock(&self.letters);
+        let entry = letters.get(to, id)?;
+        let position = entry.position?;
+        let ending = entry.ending.get_or_insert(Ending { end, is_asked: false, is_uncertain: false });
+        if std::mem::replace(&mut ending.is_asked, true) {
+            return None;
+        }
+        let (end, was_uncertain) = (ending.end, ending.is_uncertain);
+        Some(Removal { kept: entry.kept.clone(), position, end, was_uncertain })
     }
 
-    fn update<T>(&self, to: &str, number: u64, f: impl FnOnce(&mut Entry) -> T) -> Option<T> {
-        lock(&self.by_receiver).get_mut(to)?.get_mut(&number).map(f)
+    /// Records the answer to a removal. Returns the end that has to be reported by this server.
+    pub(crate) fn end_answered(&self, removal: &Removal, removed: Removed) -> Option<End> {
+        let Removal { kept, end, was_uncertain, .. } = removal;
+        let mut letters = lock(&self.letters);
+        let is_there = letters.get(&kept.to, kept.id).is_some();
+        // If the answer to an attempt was lost and the message is gone, this server has most
+        // probably removed it. Reports of several servers are recognised as repetitions.
+        let has_ended = match removed {
+            Removed::Yes => true,
+            Removed::No => *was_uncertain,
+            Removed::Uncertain => !is_there,
+            Removed::Failed => !is_there && *was_uncertain,
+        };
+        if has_ended {
+            letters.remove(&kept.to, kept.id);
+            letters.remember(kept.id);
+            return Some(*end);
+        }
+        // Another server has ended it, which the replica does not show yet; or it was set again.
+        if let Some(ending) = letters.get(&kept.to, kept.id).and_then(|entry| entry.ending.as_mut()) {
+            ending.is_asked = false;
+            ending.is_uncertain |= removed == Removed::Uncertain;
+            letters.retries.insert((kept.to.clone(), kept.id));
+        }
+        None
+    }
+
+    /// Records that the replica does not have a message any more. Returns the end that has to be
+    /// reported by this server.
+    pub(crate) fn gone(&self, kept: &Kept) -> Option<End> {
+        let mut letters = lock(&self.letters);
+        let ending = letters.remove(&kept.to, kept.id)?.ending?;
+        let is_own = ending.is_uncertain && !ending.is_asked;
+        is_own.then(|| {
+            letters.remember(kept.id);
+            ending.end
+        })
     }
 }
 
 /// The next message of a user.
 pub(crate) enum Next {
-    Message(Kept),
+    Message(Arc<Kept>),
     /// There is one, but it has too many bytes at the moment.
     TooLarge,
     Empty,

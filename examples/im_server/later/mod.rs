@@ -1,17 +1,21 @@
 //! What happens later: reminders, and direct messages to users that are not connected.
 //!
-//! Both are durable timers. A reminder is a timer of the topic `remind`. When it is due, it becomes
-//! a kept message: a timer of the topic `kept`, which is due when the message expires, and whose
-//! payload is the message. A direct message to a user that is not connected is kept in the same
-//! way. Kept messages are sent after the receiver's login, and their timers are cancelled when the
-//! receiver has acknowledged them. So nothing is lost if the server is killed, and a message whose
-//! acknowledgement was not stored is sent again.
+//! Direct messages to users that are not connected are entries of a map in the store of the rooms,
+//! so all servers of the store have them, each in a replica. A message is sent at the server at
+//! which its receiver logs in. The acknowledgement removes the entry, and so does the expiry. The
+//! server whose removal has succeeded reports the outcome to the sender, at any server.
 //!
-//! The texts of all timers are also in memory, by user, and are read from the store at the start.
-//! Handlers run on one loop, and answers of the store arrive on its own thread.
+//! A reminder is a durable timer of the server at which it was set. When it is due, it becomes a
+//! kept message. Its key follows from the timer, so it is kept once if the server is killed before
+//! the timer has ended.
+//!
+//! The texts of all timers are also in memory, by user, and are read from their store at the start.
+//! Handlers run on one loop, and answers of the stores arrive on any thread.
 
 mod kept;
+mod letters;
 mod load;
+mod mail;
 pub(crate) mod mailbox;
 pub(crate) mod quota;
 mod receipt;
@@ -19,19 +23,16 @@ mod reminders;
 mod requests;
 mod start;
 
-pub(crate) use kept::Kept;
+pub(crate) use kept::{Kept, KeptId, sender_id};
 pub(crate) use receipt::KeptReceipt;
 
-use crate::{
-    hub::{self, Hub, unix_ms},
-    message_id::MessageId,
-    protocol::{Code, Reply},
-};
-use kept::{Content, Reminder};
-use mailbox::{Mailbox, Next, Shares};
+use crate::hub::{Hub, unix_ms};
+use kept::Reminder;
+use mailbox::{End, Mailbox, Next};
 use netwheel::{
-    Channel, Error, Result,
-    durable::{Due, DurableTimers, TimerId},
+    Error, Result,
+    broker::MapTopic,
+    durable::{Due, DurableTimers},
     time::Clock,
 };
 use quota::Exhausted;
@@ -39,16 +40,14 @@ use reminders::Reminders;
 use std::{
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// The topic of reminders.
+/// The topic of the timers of reminders.
 const REMIND: &str = "remind";
-/// The topic of kept messages.
-const KEPT: &str = "kept";
-/// Bytes that a kept message occupies besides its texts.
+/// Bytes that a kept message occupies besides its entry of the map.
 const RECORD: usize = 512;
 /// Time limit for closing the store.
 const CLOSE: Duration = Duration::from_secs(5);
@@ -57,13 +56,17 @@ pub(crate) struct Later {
     hub: Weak<Hub>,
     clock: Arc<dyn Clock>,
     timers: OnceLock<DurableTimers>,
-    /// Whether direct messages to users that are not connected are kept.
-    keeps_messages: bool,
+    /// The kept messages.
+    mail: OnceLock<MapTopic>,
     expiry: Duration,
-    /// The next number of a reminder or a message.
-    next: AtomicU64,
+    /// Differs between all servers of the store, and after a restart.
+    server: u64,
+    /// The last number of a reminder or a message.
+    last: AtomicU64,
     reminders: Reminders,
     mailbox: Mailbox,
+    /// Whether this server could deliver messages at the last tick.
+    had_authority: AtomicBool,
 }
 
 impl Later {
@@ -72,60 +75,24 @@ impl Later {
         self.timers.wait()
     }
 
-    /// Closes the store. What was not acknowledged is sent again after the next start.
+    /// Closes the store of reminders.
     pub(crate) fn close(&self) -> Result {
         let closed = self.timers().close().wait_timeout(CLOSE);
         closed.unwrap_or_else(|_| Err(Error::other("the timers were not closed in time")))
     }
 
-    /// Returns whether direct messages to users that are not connected are kept.
-    pub(crate) fn keeps_messages(&self) -> bool {
-        self.keeps_messages
-    }
-
+    /// Returns a number above all earlier ones. It is exact in JavaScript, and above those that
+    /// other servers have given before, except for the difference of the clocks.
     fn number(&self) -> u64 {
-        self.next.fetch_add(1, Ordering::Relaxed)
+        let now = unix_ms(&*self.clock).saturating_mul(1000);
+        let next = |last: u64| now.max(last.saturating_add(1));
+        let last = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
+        last.map_or(now, next)
     }
 
     /// Returns when a message that is stored now expires, in milliseconds since 1970 (UTC).
     fn expires(&self) -> u64 {
         unix_ms(&*self.clock).saturating_add(u64::try_from(self.expiry.as_millis()).unwrap_or(u64::MAX))
-    }
-
-    /// Keeps a direct message. The sender is notified when it is stored.
-    ///
-    /// # Errors
-    /// Returns a human-readable reason if a limit is reached.
-    pub(crate) fn keep(
-        self: &Arc<Self>,
-        from: &Arc<str>,
-        sender: Channel<Reply>,
-        to: String,
-        text: String,
-        id: Option<MessageId>,
-    ) -> Result<(), String> {
-        let own_id = id.as_ref().map(|id| id.as_json().to_owned());
-        let content = Content::Direct { from: from.to_string(), text, ts: unix_ms(&*self.clock), id: own_id };
-        let kept = Kept { number: self.number(), to: to.clone(), content };
-        let shares = self.mailbox.reserve(from, &to, RECORD + kept.len())?;
-        self.mailbox.add(kept.clone(), shares);
-        let (later, from, number, expires) = (self.clone(), from.clone(), kept.number, self.expires());
-        self.timers().at(KEPT, at(expires), &kept).start().on_complete(move |stored| match stored {
-            Ok(timer) => {
-                hub::send(&from, &sender, Reply::Kept { to: to.clone(), expires, id });
-                later.stored(&to, number, timer);
-            }
-            Err(error) => {
-                later.mailbox.remove(&to, number);
-                let message = format!("{to} is not connected, and the message was not kept: {error:#}");
-                hub::send(
-                    &from,
-                    &sender,
-                    Reply::Error { code: Code::Undelivered, message, to: Some(to), id },
-                );
-            }
-        });
-        Ok(())
     }
 
     /// Stores a reminder. `then` is called with its number, or with the error of the store.
@@ -139,7 +106,8 @@ impl Later {
         due: u64,
         then: impl FnOnce(Result<u64>) + Send + 'static,
     ) -> Result<(), String> {
-        let reminder = Reminder { number: self.number(), user: user.to_owned(), text, due };
+        let (number, server) = (self.number(), self.server);
+        let reminder = Reminder { number, server, user: user.to_owned(), text, due };
         self.reminders.add(reminder.clone()).map_err(|limit| match limit {
             Exhausted::User => format!("{} reminders are set already", reminders::MAX_OF_USER),
             Exhausted::All => "the server stores no more reminders".to_owned(),
@@ -148,7 +116,7 @@ impl Later {
         self.timers().at(REMIND, at(due), &reminder).start().on_complete(move |stored| {
             match &stored {
                 Ok(timer) => later.reminders.stored(&reminder.user, reminder.number, *timer),
-                Err(_) => drop(later.reminders.remove(&reminder.user, reminder.number)),
+                Err(_) => later.reminders.remove(&reminder.user, reminder.number),
             }
             then(stored.map(|_| reminder.number));
         });
@@ -169,67 +137,17 @@ impl Later {
 
     /// Turns a reminder whose time has come into a kept message. Called on the loop of the timers.
     fn remind_now(self: &Arc<Self>, due: Due<Reminder>) {
-        let Reminder { number, user, text, due: time } = due.payload().clone();
-        if self.mailbox.contains(&user, number) {
-            // The server was killed between the two transactions below.
+        let kept = due.payload().clone().into_kept(self.expires());
+        if self.mailbox.is_known(&kept.to, kept.id) {
+            // An earlier run was interrupted, or its answer was lost.
             return due.done();
         }
-        let kept = Kept { number, to: user, content: Content::Reminder { text, due: time } };
         let later = self.clone();
-        due.timers().at(KEPT, at(self.expires()), &kept).start().on_complete(move |stored| match stored {
-            Ok(timer) => {
-                let share = later.reminders.remove(&kept.to, number);
-                let share = share.unwrap_or_else(|| later.reminders.count(&kept.to));
-                let to = kept.to.clone();
-                later.mailbox.add(kept, Shares::Reminder { _share: share });
-                later.stored(&to, number, timer);
-                due.done();
-            }
+        self.store(&kept).on_complete(move |stored| match stored {
+            Ok(changed) if mail::is_made(&changed) || later.mailbox.is_known(&kept.to, kept.id) => due.done(),
+            Ok(_) => due.fail("too many messages are kept"),
             Err(error) => due.fail(format!("{error:#}")),
         });
-    }
-
-    /// Sends a message to its receiver, if that is connected.
-    fn stored(&self, to: &str, number: u64, timer: TimerId) {
-        let is_ready = self.mailbox.stored(to, number, timer);
-        if let Some(session) = self.hub.upgrade().filter(|_| is_ready).and_then(|hub| hub.find(to)) {
-            // A session that is about to end leaves the message for the next login.
-            let _ = session.execute(|session, ctx| session.deliver_kept(ctx));
-        }
-    }
-
-    /// Ends a message that was not acknowledged in time. Called on the loop of the timers.
-    fn expire(self: &Arc<Self>, due: Due<Kept>) {
-        let kept = due.payload();
-        if self.mailbox.remove(&kept.to, kept.number).is_some() {
-            log::debug!("a message to {} has expired", kept.to);
-            self.notify_sender(kept, |to, id| {
-                let message = format!("{to} was not connected in time");
-                Reply::Error { code: Code::Expired, message, to: Some(to), id }
-            });
-        }
-        due.done();
-    }
-
-    /// Ends a message that its receiver has acknowledged.
-    fn delivered(&self, to: &str, number: u64) {
-        let Some((kept, timer)) = self.mailbox.remove(to, number) else { return };
-        if let Some(timer) = timer {
-            self.timers().cancel(timer).on_complete(|cancelled| {
-                if let Err(error) = cancelled {
-                    log::warn!("a delivered message will be sent again: {error:#}");
-                }
-            });
-        }
-        self.notify_sender(&kept, |to, id| Reply::Delivered { to, id });
-    }
-
-    /// Sends the outcome of a direct message to its sender, if a user with that name is connected.
-    fn notify_sender(&self, kept: &Kept, outcome: impl FnOnce(String, Option<MessageId>) -> Reply) {
-        let Some((from, id)) = kept.sender() else { return };
-        let Some(session) = self.hub.upgrade().and_then(|hub| hub.find(from)) else { return };
-        let outcome = outcome(kept.to.clone(), id);
-        let _ = session.execute(move |_, ctx| ctx.write(outcome));
     }
 }
 

@@ -1,39 +1,32 @@
 //! The outcome of a kept message that was sent to its receiver.
 
-use super::{Kept, Later};
+use super::{End, Kept, Later};
 use std::sync::Arc;
 
 /// Ends a kept message that was acknowledged. If it is dropped without that, the message is held
 /// until the receiver's next login.
 pub(crate) struct KeptReceipt {
     later: Arc<Later>,
-    to: String,
-    number: u64,
+    kept: Arc<Kept>,
     pub(crate) bytes: usize,
     is_delivered: bool,
 }
 
 impl KeptReceipt {
-    pub(super) fn new(later: Arc<Later>, kept: &Kept) -> Self {
-        KeptReceipt {
-            later,
-            to: kept.to.clone(),
-            number: kept.number,
-            bytes: kept.len(),
-            is_delivered: false,
-        }
+    pub(super) fn new(later: Arc<Later>, kept: Arc<Kept>) -> Self {
+        KeptReceipt { later, bytes: kept.len(), kept, is_delivered: false }
     }
 
     pub(crate) fn delivered(mut self) {
         self.is_delivered = true;
-        self.later.delivered(&self.to, self.number);
+        self.later.end(&self.kept.to, self.kept.id, End::Delivered);
     }
 }
 
 impl Drop for KeptReceipt {
     fn drop(&mut self) {
         if !self.is_delivered {
-            self.later.mailbox.hold(&self.to, self.number);
+            self.later.mailbox.hold(&self.kept);
         }
     }
 }

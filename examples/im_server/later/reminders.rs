@@ -3,7 +3,7 @@
 //! An entry is added before its timer is stored, so that a timer that fires at once finds it.
 
 use super::{
-    kept::Reminder,
+    kept::{KeptId, Reminder},
     quota::{Exhausted, Quota, Share},
 };
 use crate::hub::lock;
@@ -16,7 +16,7 @@ use std::{
 /// Maximum number of reminders of one user, including reminders that wait for an acknowledgement.
 pub(crate) const MAX_OF_USER: usize = 50;
 /// Maximum number of reminders of all users.
-const MAX_OF_ALL: usize = 10_000;
+pub(crate) const MAX_OF_ALL: usize = 10_000;
 
 pub(crate) struct Reminders {
     quota: Arc<Quota>,
@@ -27,7 +27,7 @@ struct Entry {
     reminder: Reminder,
     /// `None` until the timer is stored.
     timer: Option<TimerId>,
-    share: Share,
+    _share: Share,
 }
 
 impl Reminders {
@@ -38,14 +38,14 @@ impl Reminders {
     /// Adds a reminder that is about to be stored.
     pub(crate) fn add(&self, reminder: Reminder) -> Result<(), Exhausted> {
         let share = self.quota.take(&reminder.user)?;
-        self.insert(Entry { reminder, timer: None, share });
+        self.insert(Entry { reminder, timer: None, _share: share });
         Ok(())
     }
 
     /// Adds a reminder of the store.
     pub(crate) fn load(&self, reminder: Reminder, timer: TimerId) {
         let share = self.count(&reminder.user);
-        self.insert(Entry { reminder, timer: Some(timer), share });
+        self.insert(Entry { reminder, timer: Some(timer), _share: share });
     }
 
     /// Counts a reminder whose time has come.
@@ -71,14 +71,24 @@ impl Reminders {
         lock(&self.by_user).get(user)?.get(&number)?.timer
     }
 
-    pub(crate) fn remove(&self, user: &str, number: u64) -> Option<Share> {
+    pub(crate) fn remove(&self, user: &str, number: u64) {
         let mut by_user = lock(&self.by_user);
-        let entries = by_user.get_mut(user)?;
-        let entry = entries.remove(&number)?;
+        let Some(entries) = by_user.get_mut(user) else { return };
+        entries.remove(&number);
         if entries.is_empty() {
             by_user.remove(user);
         }
-        Some(entry.share)
+    }
+
+    /// Removes a reminder that is a kept message by now. Another server may have set it.
+    pub(crate) fn became_kept(&self, user: &str, id: KeptId) {
+        let by_user = lock(&self.by_user);
+        let entry = by_user.get(user).and_then(|entries| entries.get(&id.number));
+        let is_own = entry.is_some_and(|entry| entry.reminder.id() == id);
+        drop(by_user);
+        if is_own {
+            self.remove(user, id.number);
+        }
     }
 
     /// Returns the stored reminders of a user in the order of their times.

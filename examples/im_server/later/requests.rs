@@ -99,7 +99,7 @@ impl Session {
         Ok(())
     }
 
-    /// Keeps a direct message to a user that is not connected, if the server does that.
+    /// Keeps a direct message to a user that is not connected to any server.
     pub(crate) fn keep_direct(
         &mut self,
         ctx: &mut Context<'_, Self>,
@@ -109,7 +109,7 @@ impl Session {
         id: Option<MessageId>,
     ) -> Result<(), Refusal> {
         let undelivered = |why| Refusal(Code::Undelivered, why);
-        let Some(later) = self.hub.later().filter(|later| later.keeps_messages()) else {
+        let Some(later) = self.hub.later() else {
             return Err(undelivered(format!("no user is called {to}")));
         };
         if text.len() + id.as_ref().map_or(0, MessageId::len) > MAX_KEPT_TEXT {
@@ -134,13 +134,15 @@ impl Session {
         let (Some(user), Ok(later)) = (self.user.clone(), self.later().cloned()) else { return Ok(()) };
         loop {
             let room = self.unacked.room();
-            if room == 0 || self.unacked.kept() >= MAX_SENT {
+            // Without authority, another server may have given the name to another client.
+            let is_full = room == 0 || self.unacked.kept() >= MAX_SENT;
+            if is_full || !self.hub.nodes.has_authority() {
                 self.has_kept = true;
                 return Ok(());
             }
-            match later.mailbox.next(&user, room) {
+            match later.mailbox.next(&user, room, self.hub.unix_ms()) {
                 Next::Message(kept) => {
-                    let receipt = Receipt::Kept(KeptReceipt::new(later.clone(), &kept));
+                    let receipt = Receipt::Kept(KeptReceipt::new(later.clone(), kept.clone()));
                     self.unacked.deliver(ctx, Direct { message: kept.message(), receipt })?;
                 }
                 Next::TooLarge => {

@@ -1,6 +1,6 @@
-//! Opens the store at the start of the server, and starts the timers.
+//! Opens the stores at the start of the server, and starts the timers.
 
-use super::{KEPT, Later, REMIND, Reminders, mailbox::Mailbox};
+use super::{Later, REMIND, Reminders, mailbox::Mailbox};
 use crate::hub::{Hub, unix_ms};
 use netwheel::{
     Error, EventLoopGroup, Result,
@@ -9,13 +9,16 @@ use netwheel::{
 };
 use std::{
     path::Path,
-    sync::{Arc, OnceLock, atomic::AtomicU64},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64},
+    },
     time::Duration,
 };
 
 impl Later {
-    /// Opens the store, and starts firing. Without a file, reminders are kept in memory only, and
-    /// direct messages are not kept.
+    /// Opens the store of reminders, reads the kept messages, and starts firing. Without a file,
+    /// reminders are kept in memory only.
     pub(crate) fn start(
         file: Option<&Path>,
         expiry: Duration,
@@ -27,14 +30,12 @@ impl Later {
                 .map_err(|error| Error::other(format!("the timers {}: {error}", file.display())))?,
             None => SqliteStore::in_memory()?,
         };
-        Self::start_on(store, file.is_some(), expiry, hub, group)
+        Self::start_on(store, expiry, hub, group)
     }
 
-    /// Starts firing the timers of a store. `keeps_messages` sets whether direct messages to users
-    /// that are not connected are kept.
+    /// Starts firing the timers of a store.
     pub(crate) fn start_on(
         mut store: impl TimerStore + 'static,
-        keeps_messages: bool,
         expiry: Duration,
         hub: &Arc<Hub>,
         group: &EventLoopGroup,
@@ -45,21 +46,22 @@ impl Later {
             hub: Arc::downgrade(hub),
             clock,
             timers: OnceLock::new(),
-            keeps_messages,
+            mail: OnceLock::new(),
             expiry,
+            server: hub.tokens.server(),
             // Numbers go on increasing after a restart, unless the clock was set back. They are
-            // above the loaded numbers, and exact in JavaScript.
-            next: AtomicU64::new(now.saturating_mul(1000)),
+            // above those of stored reminders.
+            last: AtomicU64::new(now.saturating_mul(1000)),
             reminders: Reminders::new(),
             mailbox: Mailbox::new(),
+            had_authority: AtomicBool::new(false),
         });
+        // Before the reminders, because some of them may be kept messages by now.
+        later.open_mail(hub.nodes.topics())?;
         // Before the first timer fires.
         let leftovers = later.load(&mut store)?;
-        let timers = DurableTimers::builder(store)
-            .max_payload(128 * 1024)
-            .topic(later.topic(REMIND, Later::remind_now))
-            .topic(later.topic(KEPT, Later::expire))
-            .start(group)?;
+        let timers =
+            DurableTimers::builder(store).topic(later.topic(REMIND, Later::remind_now)).start(group)?;
         // This is the only call.
         let _ = later.timers.set(timers);
         // Before a message can be acknowledged, because its reminder would then be sent again.

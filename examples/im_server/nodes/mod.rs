@@ -7,10 +7,12 @@
 //! Invariant: each direct message that was passed on ends once: with the first outcome, or when its
 //! time is over.
 
+mod kept_end;
 mod node_message;
 mod node_receipt;
 mod unsent;
 
+pub(crate) use kept_end::KeptEnd;
 pub(crate) use node_message::NodeMessage;
 pub(crate) use node_receipt::NodeReceipt;
 
@@ -94,6 +96,10 @@ impl Nodes {
         &self.name
     }
 
+    pub(crate) fn topics(&self) -> &Topics {
+        &self.topics
+    }
+
     /// Returns whether this server may deliver messages to its users. If its lease has ended, their
     /// names may be in use at another server.
     pub(crate) fn has_authority(&self) -> bool {
@@ -118,7 +124,7 @@ impl Nodes {
         let (ticket, reply_to) = (Ticket { server: self.server, number }, self.name.clone());
         let deliver = Deliver { ticket, reply_to, from, to: to.to_owned(), text, ts };
         let nodes = self.clone();
-        self.publish(node, NodeMessage::Deliver(deliver).into(), number, move |error| {
+        self.publish(node, NodeMessage::Deliver(deliver).into(), self.id(number), move |error| {
             // Otherwise it may be on its way.
             if !BrokerError::of(&error).is_some_and(BrokerError::may_be_stored)
                 && let Some(passed) = lock(&nodes.passed).remove(&number)
@@ -151,6 +157,7 @@ impl Nodes {
         match message {
             NodeMessage::Deliver(deliver) => Self::deliver(hub, deliver),
             NodeMessage::Outcome(outcome) => hub.nodes.end(outcome),
+            NodeMessage::KeptEnd(end) => Self::kept_ended(hub, end),
         }
     }
 
@@ -189,13 +196,13 @@ impl Nodes {
     /// Sends an outcome to the server of a sender.
     fn send_outcome(self: &Arc<Self>, node: &str, outcome: NodeMessage) {
         let (node, message) = (node.to_owned(), Arc::new(outcome));
-        self.send(Letter { node, message, number: self.number(), attempts: 0 });
+        self.send(Letter { node, message, id: self.id(self.number()), attempts: 0 });
     }
 
     fn send(self: &Arc<Self>, letter: Letter) {
         let nodes = self.clone();
         let (node, message) = (letter.node.clone(), letter.message.clone());
-        self.publish(&node, message, letter.number, move |error| {
+        self.publish(&node, message, letter.id.clone(), move |error| {
             log::debug!("an outcome was not sent to {}: {error:#}", letter.node);
             nodes.unsent.add(letter);
         });
@@ -205,6 +212,11 @@ impl Nodes {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Returns the id of a message of this server, by which a repetition is recognised.
+    fn id(&self, number: u64) -> MessageId {
+        MessageId::new(self.server.to_le_bytes(), number.to_le_bytes()).expect("both are short")
+    }
+
     // ---- topics ---------------------------------------------------------------------------------
 
     /// Publishes a message to a server. `failed` is called with the error if that fails.
@@ -212,14 +224,12 @@ impl Nodes {
         &self,
         node: &str,
         message: Arc<NodeMessage>,
-        number: u64,
+        id: MessageId,
         failed: impl FnOnce(Error) + Send + 'static,
     ) {
-        let id = MessageId::new(self.server.to_le_bytes(), number.to_le_bytes());
-        let topic = self.topic(node, NodeFormat::of_sender());
-        match id.and_then(|id| Ok((NewMessage::new(message).id(id), topic?))) {
+        match self.topic(node, NodeFormat::of_sender()) {
             Err(error) => failed(error),
-            Ok((message, topic)) => topic.publish(message).on_complete(move |stored| {
+            Ok(topic) => topic.publish(NewMessage::new(message).id(id)).on_complete(move |stored| {
                 if let Err(error) = stored {
                     failed(error);
                 }

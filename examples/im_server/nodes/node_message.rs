@@ -1,6 +1,6 @@
 //! The messages between servers, and what receives them.
 
-use super::Nodes;
+use super::{KeptEnd, Nodes};
 use crate::{hub::Hub, protocol::Code};
 use netwheel::{
     ChannelGroup, Error, Result, SendError,
@@ -17,6 +17,7 @@ use std::sync::{Arc, Weak};
 pub(crate) enum NodeMessage {
     Deliver(Deliver),
     Outcome(Outcome),
+    KeptEnd(KeptEnd),
 }
 
 /// A direct message to a user of the server that receives this.

@@ -2,6 +2,7 @@
 
 use super::NodeMessage;
 use crate::hub::lock;
+use netwheel::broker::MessageId;
 use std::{
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -20,7 +21,7 @@ pub(super) struct Letter {
     pub(super) node: String,
     pub(super) message: Arc<NodeMessage>,
     /// By which a repetition is recognised.
-    pub(super) number: u64,
+    pub(super) id: MessageId,
     pub(super) attempts: u32,
 }
 
@@ -67,7 +68,8 @@ mod tests {
         let (unsent, mut now) = (Unsent::default(), Instant::now());
         let outcome = Outcome { ticket: Ticket { server: 1, number: 1 }, failure: None };
         let message = Arc::new(NodeMessage::Outcome(outcome));
-        let letter = Letter { node: "a".to_owned(), message, number: 1, attempts: 0 };
+        let letter =
+            Letter { node: "a".to_owned(), message, id: MessageId::new("a", "1").unwrap(), attempts: 0 };
         (0..MAX + 1).for_each(|_| unsent.add(letter.clone()));
         assert_eq!(unsent.take(now).len(), MAX);
         unsent.add(letter);

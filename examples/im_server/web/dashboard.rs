@@ -97,7 +97,7 @@ struct LoopState {
     overload_level: u64,
 }
 
-/// Reminders and kept messages.
+/// Reminders.
 #[derive(Serialize)]
 struct TimersState {
     /// The store has failed, so nothing fires any more.

@@ -1,10 +1,10 @@
 //! The chat server on a simulated machine, with bots over TCP and WebSocket.
 //!
 //! The server is the example as it stands, without its signals and its output. Its timers are on a
-//! `MemoryDisk` instead of an SQLite file. Messages of a sender to a room arrive in order, at most
-//! once, and without gaps at each member that stays. A direct message that was reported as
-//! delivered has arrived, and each one is reported once to a session. When all is calm, the members
-//! of the room are the bots.
+//! `MemoryDisk` instead of an SQLite file, and its messages in a store that does not fail. Messages
+//! of a sender to a room arrive in order, at most once, and without gaps at each member that stays.
+//! A direct message that was reported as delivered has arrived, and each one is reported once to a
+//! session. When all is calm, the members of the room are the bots.
 //!
 //! Kept messages and reminders arrive if the server has confirmed them. They arrive only at their
 //! user. A reminder does not arrive after the server has confirmed that it is forgotten. Reminders

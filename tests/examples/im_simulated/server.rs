@@ -7,6 +7,7 @@ use crate::{
 use clap::Parser;
 use netwheel::{
     Result,
+    broker::MemoryBroker,
     durable::MemoryDisk,
     testing::simulation::{sleep, sometimes},
     time::default_clock,
@@ -20,8 +21,22 @@ use std::sync::{
 #[derive(Clone, Default)]
 pub(super) struct Machine {
     disk: MemoryDisk,
+    /// Is at another machine.
+    broker: SharedBroker,
+    /// The number of starts of the server.
+    starts: Arc<AtomicU64>,
     /// The wall time of the node, in milliseconds since 1970. Clocks of nodes are set back.
     pub(super) unix_ms: Arc<AtomicU64>,
+}
+
+/// The store of rooms and kept messages, which does not fail.
+#[derive(Clone)]
+struct SharedBroker(MemoryBroker);
+
+impl Default for SharedBroker {
+    fn default() -> Self {
+        SharedBroker(MemoryBroker::new())
+    }
 }
 
 pub(super) fn serve(machine: &Machine, calm: &Calm) -> Result {
@@ -31,6 +46,7 @@ pub(super) fn serve(machine: &Machine, calm: &Calm) -> Result {
             max_age,
             "--listen=10.0.0.1:9000",
             "--http=10.0.0.1:8080",
+            "--node=server",
             "--threads=2",
             "--heartbeat=3s",
             "--idle-timeout=10s",
@@ -47,7 +63,10 @@ pub(super) fn serve(machine: &Machine, calm: &Calm) -> Result {
         // In calm, connections stay.
         let has_age = draw.one_in(2) && !calm.is_now();
         let options = options(if has_age { "--max-connection-age=7s" } else { "--max-connection-age=0s" });
-        let server = until_ok(|| ChatServer::start(&options, &TokenKey::new([7; 32], 0)));
+        let start = machine.starts.fetch_add(1, Ordering::Relaxed);
+        let tokens = TokenKey::new([7; 32], start);
+        let broker = &machine.broker.0;
+        let server = until_ok(|| ChatServer::start_on(Some(broker.clone()), &options, &tokens));
         match start_timers(machine, &options, &server) {
             Ok(later) => {
                 run(machine, &options, &server, &later, calm, &mut draw);
@@ -65,7 +84,7 @@ pub(super) fn serve(machine: &Machine, calm: &Calm) -> Result {
 /// Starts the timers on the disk of the node, instead of the example's SQLite file.
 fn start_timers(machine: &Machine, options: &Options, server: &ChatServer) -> Result<Arc<Later>> {
     let store = machine.disk.open()?;
-    let later = Later::start_on(store, true, options.expiry, &server.hub, &server.group)?;
+    let later = Later::start_on(store, options.expiry, &server.hub, &server.group)?;
     server.hub.set_later(later.clone());
     Ok(later)
 }

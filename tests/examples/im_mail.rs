@@ -1,0 +1,529 @@
+//! Direct messages that are kept for users that are not connected to any server of a store, and
+//! their outcomes.
+
+use crate::{
+    im::{
+        later::{
+            Kept, KeptId, Later,
+            mailbox::{End, Mailbox, Next, Removed},
+        },
+        *,
+    },
+    im_nodes::Redis,
+    im_process::Member,
+    support::{
+        line_client::LineClient,
+        loops::{end, one_loop},
+        wait::{HOUR, done},
+    },
+};
+use netwheel::{
+    EventLoopGroup,
+    broker::{
+        MapTopic, MemoryBroker, Position, RedisBroker, TopicName, Topics,
+        store::{MapChange, MapUpdate},
+    },
+    durable::{Due, DurableTimers, Late, MemoryDisk, Retry, Topic},
+    redis::RedisClient,
+};
+use serde_json::{Value, json};
+use std::{
+    sync::{Arc, Barrier},
+    thread,
+    time::Duration,
+};
+
+/// Servers of one store, which keep messages.
+struct Servers {
+    store: MemoryBroker,
+    a: Server,
+    b: Server,
+}
+
+struct Server {
+    world: World,
+    later: Arc<Later>,
+    _group: EventLoopGroup,
+}
+
+impl Server {
+    fn new(store: &MemoryBroker, node: &str, expiry: Duration, timers: &MemoryDisk) -> Self {
+        let (world, group) = (World::on(topics_on(store.clone(), node), node), one_loop());
+        let later = Later::start_on(timers.open().unwrap(), expiry, &world.hub, &group).unwrap();
+        world.hub.set_later(later.clone());
+        Server { world, later, _group: group }
+    }
+
+    /// Logs in. Returns the client, and what follows the `welcome`.
+    fn log_in(&self, user: &str) -> (Client, Vec<Value>) {
+        let mut client = self.world.connect();
+        client.say(json!({ "type": "login", "user": user }));
+        let mut replies = client.hear();
+        assert_eq!(replies.remove(0)["type"], "welcome");
+        (client, replies)
+    }
+
+    fn tick(&self) {
+        self.later.tick(&self.world.hub);
+    }
+}
+
+impl Servers {
+    fn new(expiry: Duration) -> Self {
+        let store = MemoryBroker::new();
+        let [a, b] = ["a", "b"].map(|node| Server::new(&store, node, expiry, &MemoryDisk::new()));
+        Servers { store, a, b }
+    }
+
+    /// Returns the map of messages at a third node.
+    fn map(&self) -> MapTopic {
+        let map = topics_on(self.store.clone(), "third").map("mail").open().unwrap();
+        done(map.ready()).unwrap();
+        map
+    }
+}
+
+/// Sends a direct message to a user that is not connected.
+#[track_caller]
+fn keep(client: &mut Client, to: &str, id: impl Into<Value>) {
+    client.direct(to, id);
+    let kept = client.hear_one();
+    assert_eq!((&kept["type"], &kept["to"]), (&json!("kept"), &json!(to)), "{kept}");
+}
+
+fn psst(from: &str, id: u64) -> Value {
+    json!({ "type": "direct", "from": from, "text": "psst", "id": id })
+}
+
+fn delivered(to: &str, id: impl Into<Value>) -> Value {
+    json!({ "type": "delivered", "to": to, "id": id.into() })
+}
+
+// ---- servers in one process -----------------------------------------------------------------
+
+#[test]
+fn a_message_is_delivered_at_the_server_of_the_login() {
+    let servers = Servers::new(HOUR);
+    let (mut ann, _) = servers.a.log_in("ann");
+    keep(&mut ann, "bob", 1);
+    keep(&mut ann, "bob", 2);
+    let (mut bob, messages) = servers.b.log_in("bob");
+    assert_eq!(messages, [psst("ann", 1), psst("ann", 2)]);
+    bob.ack(1);
+    assert_eq!(ann.hear_one(), delivered("bob", 1));
+    bob.leave();
+    drop(bob);
+    // What was not acknowledged follows at any server.
+    let (mut bob, messages) = servers.a.log_in("bob");
+    assert_eq!(messages, [psst("ann", 1)]);
+    bob.ack(1);
+    assert_eq!(ann.hear_one(), delivered("bob", 2));
+    bob.leave();
+    drop(bob);
+    let (mut bob, messages) = servers.b.log_in("bob");
+    assert_eq!(messages, [] as [Value; 0]);
+    assert!(servers.map().is_empty());
+    // One for a user that logs in while it is stored is delivered at once.
+    let message = json!({
+        "id": { "number": 1, "server": 9 }, "to": "bob", "expires": u64::MAX,
+        "content": { "direct": { "from": "cy", "text": "psst", "ts": 1_800_000_000_000_u64, "id": null } },
+    });
+    done(servers.map().set("bob/0000000000000001-0000000000000009", message.to_string())).unwrap();
+    assert_eq!(bob.hear_one(), psst("cy", 1));
+    // Others are ignored.
+    for (key, value) in [("bob/2", message.to_string()), ("bob/3", "bob".to_owned())] {
+        done(servers.map().set(key, value)).unwrap();
+    }
+    bob.hear_nothing();
+}
+
+#[test]
+fn the_outcome_finds_the_sender_at_its_server_of_that_time() {
+    let servers = Servers::new(HOUR);
+    let (mut ann, _) = servers.a.log_in("ann");
+    keep(&mut ann, "bob", "mine");
+    keep(&mut ann, "cy", "next");
+    ann.leave();
+    drop(ann);
+    let (mut ann, _) = servers.b.log_in("ann");
+    let (mut bob, _) = servers.a.log_in("bob");
+    bob.ack(1);
+    assert_eq!(ann.hear_one(), delivered("bob", "mine"));
+    ann.leave();
+    drop(ann);
+    let (mut cy, _) = servers.a.log_in("cy");
+    cy.ack(1);
+    let (mut ann, messages) = servers.a.log_in("ann");
+    assert_eq!(messages, [] as [Value; 0], "nobody was notified");
+    ann.hear_nothing();
+}
+
+#[test]
+fn an_expiry_is_reported_once_and_at_the_other_server() {
+    let servers = Servers::new(Duration::from_millis(1));
+    let (mut ann, _) = servers.a.log_in("ann");
+    keep(&mut ann, "bob", 7);
+    ann.leave();
+    drop(ann);
+    let (mut ann, _) = servers.b.log_in("ann");
+    let told = loop {
+        servers.a.tick();
+        let told = ann.hear();
+        if !told.is_empty() {
+            break told;
+        }
+    };
+    assert_eq!(told.len(), 1);
+    assert_eq!(error_of(&told[0]), refused("expired", 7));
+    servers.b.tick();
+    ann.hear_nothing();
+}
+
+#[test]
+fn an_acknowledgement_and_an_expiry_at_the_same_time_are_reported_once() {
+    for n in 0..50 {
+        let servers = Servers::new(Duration::from_millis(1 + n % 10));
+        let (mut ann, _) = servers.a.log_in("ann");
+        keep(&mut ann, "bob", 1);
+        let (mut bob, messages) = servers.b.log_in("bob");
+        let (barrier, later, hub) = (Barrier::new(2), servers.a.later.clone(), servers.a.world.hub.clone());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                barrier.wait();
+                for _ in 0..20 {
+                    later.tick(&hub);
+                    thread::yield_now();
+                }
+            });
+            barrier.wait();
+            if !messages.is_empty() {
+                bob.ack(1);
+            }
+        });
+        let told = loop {
+            servers.a.tick();
+            servers.b.tick();
+            let told = ann.hear();
+            if !told.is_empty() {
+                break told;
+            }
+        };
+        assert_eq!(told.len(), 1, "{told:?}");
+        servers.b.tick();
+        ann.hear_nothing();
+        assert!(servers.map().is_empty());
+    }
+}
+
+#[test]
+fn a_message_that_another_server_has_ended_is_not_reported() {
+    let servers = Servers::new(HOUR);
+    let (mut ann, _) = servers.a.log_in("ann");
+    keep(&mut ann, "bob", 1);
+    let (mut bob, messages) = servers.b.log_in("bob");
+    assert_eq!(messages.len(), 1);
+    let map = servers.map();
+    let entry = map.entries().remove(0);
+    assert!(done(map.remove(entry.key)).unwrap());
+    bob.ack(1);
+    ann.hear_nothing();
+}
+
+#[test]
+fn an_acknowledged_message_that_comes_back_is_not_delivered_again() {
+    let servers = Servers::new(HOUR);
+    let (mut ann, _) = servers.a.log_in("ann");
+    keep(&mut ann, "bob", 1);
+    let map = servers.map();
+    let entry = map.entries().remove(0);
+    let (mut bob, _) = servers.b.log_in("bob");
+    bob.ack(1);
+    assert_eq!(ann.hear_one(), delivered("bob", 1));
+    // The store has lost the removal.
+    done(map.set(entry.key, entry.value)).unwrap();
+    bob.hear_nothing();
+    servers.b.tick();
+    assert!(map.is_empty());
+    ann.hear_nothing();
+}
+
+#[test]
+fn limits_hold_for_the_messages_of_all_servers() {
+    let servers = Servers::new(HOUR);
+    let ((mut ann, _), (mut eve, _)) = (servers.a.log_in("ann"), servers.b.log_in("eve"));
+    for n in 0..50 {
+        keep(&mut ann, "bob", n);
+        keep(&mut eve, "bob", n);
+    }
+    for client in [&mut ann, &mut eve] {
+        client.direct("bob", "more");
+        assert_eq!(client.hear_error(), refused("undelivered", "more"), "to one user");
+    }
+    for n in 0..50 {
+        keep(&mut ann, "cy", n);
+    }
+    ann.leave();
+    drop(ann);
+    let (mut ann, _) = servers.b.log_in("ann");
+    ann.direct("dan", "more");
+    assert_eq!(ann.hear_error(), refused("undelivered", "more"), "from one user");
+    keep(&mut eve, "dan", "other");
+    // They end at another server, and others are kept in their place.
+    let (mut cy, messages) = servers.a.log_in("cy");
+    assert_eq!(messages.len(), SETTINGS.max_unacked);
+    cy.ack(1);
+    assert_eq!(ann.hear_one(), delivered("cy", 0));
+    keep(&mut ann, "dan", "more");
+}
+
+#[test]
+fn the_map_has_a_limit_for_all_messages_and_reminders() {
+    let servers = Servers::new(HOUR);
+    let third = topics_on(servers.store.clone(), "third");
+    for user in 0..20 {
+        let reminders = (0..1000).map(|n| {
+            let content = json!({ "reminder": { "text": "tea", "due": 1 } });
+            let (id, to) = (json!({ "number": n, "server": 9 }), format!("user-{user}"));
+            let kept = json!({ "id": id, "to": to, "expires": u64::MAX, "content": content });
+            MapChange::set(format!("{to}/{n:016x}-{:016x}", 9), kept.to_string())
+        });
+        let update = MapUpdate::new(TopicName::new("mail").unwrap(), reminders.collect());
+        assert!(done(third.broker().change(update)).unwrap().made.iter().all(|made| *made));
+    }
+    let (mut ann, _) = servers.a.log_in("ann");
+    ann.direct("bob", 1);
+    assert_eq!(ann.hear_error(), refused("undelivered", 1));
+    let (mut user, reminders) = servers.b.log_in("user-7");
+    assert_eq!(reminders.len(), SETTINGS.max_unacked);
+    user.ack(1);
+    keep(&mut ann, "bob", 2);
+    // Reminders of the user that are kept count among those of the user.
+    user.hear();
+    user.say(json!({ "type": "remind", "in": "1h", "text": "more", "id": 3 }));
+    assert_eq!(user.hear_error(), refused("too_many_reminders", 3));
+}
+
+#[test]
+fn a_reminder_that_is_kept_already_is_kept_once() {
+    let (store, disk, group) = (MemoryBroker::new(), MemoryDisk::new(), one_loop());
+    // The server was killed between the two steps.
+    let topic = Topic::new("remind", Late::RunOnce, Retry::never(), |due: Due<Value>| due.done());
+    let timers = DurableTimers::builder(disk.open().unwrap()).topic(topic).paused().start(&group).unwrap();
+    let reminder = json!({ "number": 5, "server": 9, "user": "bob", "text": "tea", "due": 1 });
+    done(timers.at("remind", Duration::ZERO, &reminder).start()).unwrap();
+    done(timers.close()).unwrap();
+    let kept = json!({
+        "id": { "number": 5, "server": 9 }, "to": "bob", "expires": u64::MAX,
+        "content": { "reminder": { "text": "tea", "due": 1 } },
+    });
+    let map = topics_on(store.clone(), "third").map("mail").open().unwrap();
+    done(map.set("bob/0000000000000005-0000000000000009", kept.to_string())).unwrap();
+
+    let a = Server::new(&store, "a", HOUR, &disk);
+    let (mut bob, messages) = a.log_in("bob");
+    assert_eq!(messages, [json!({ "type": "reminder", "reminder": 5, "text": "tea", "due": 1, "id": 1 })]);
+    bob.ack(1);
+    assert!(map.is_empty());
+    assert_eq!(a.later.timers().metrics().pending, 0);
+    bob.hear_nothing();
+}
+
+// ---- the index ------------------------------------------------------------------------------
+
+/// A message to "bob".
+fn kept(number: u64, expires: u64) -> Kept {
+    let content = json!({ "direct": { "from": "ann", "text": "psst", "ts": 1, "id": null } });
+    let id = json!({ "number": number, "server": 9 });
+    let kept = json!({ "id": id, "to": "bob", "expires": expires, "content": content });
+    serde_json::from_value(kept).unwrap()
+}
+
+fn id(number: u64) -> KeptId {
+    KeptId { number, server: 9 }
+}
+
+/// Returns an index with one message.
+fn mailbox_with(number: u64) -> Mailbox {
+    let mailbox = Mailbox::new();
+    assert!(mailbox.arrived(kept(number, 100), Position::new(1, 1), |_| mailbox.count("ann", "bob", 1)));
+    mailbox
+}
+
+#[test]
+fn an_end_without_an_answer_is_reported_when_the_message_is_gone() {
+    for [is_again, is_gone] in [[false, true], [true, true], [true, false]] {
+        let mailbox = mailbox_with(1);
+        let removal = mailbox.begin_end("bob", id(1), End::Delivered).unwrap();
+        assert!(mailbox.begin_end("bob", id(1), End::Expired).is_none(), "under way");
+        assert_eq!(mailbox.end_answered(&removal, Removed::Uncertain), None);
+        if !is_again {
+            assert_eq!(mailbox.gone(&kept(1, 100)), Some(End::Delivered));
+            continue;
+        }
+        assert_eq!(mailbox.due(0), [("bob".to_owned(), id(1))]);
+        // The end stays what it was.
+        let removal = mailbox.begin_end("bob", id(1), End::Expired).unwrap();
+        if is_gone {
+            assert_eq!(mailbox.gone(&kept(1, 100)), None, "when the answer is there");
+        }
+        assert_eq!(mailbox.end_answered(&removal, Removed::No), Some(End::Delivered));
+        assert!(mailbox.is_known("bob", id(1)));
+        assert_eq!(mailbox.due(u64::MAX), []);
+    }
+}
+
+#[test]
+fn an_end_that_has_failed_is_tried_again_and_one_of_another_server_is_not_reported() {
+    let mailbox = mailbox_with(1);
+    let removal = mailbox.begin_end("bob", id(1), End::Delivered).unwrap();
+    assert_eq!(mailbox.end_answered(&removal, Removed::Failed), None);
+    let due = ("bob".to_owned(), id(1));
+    assert_eq!(mailbox.due(100), [due.clone(), due], "it has expired, too");
+    let removal = mailbox.begin_end("bob", id(1), End::Expired).unwrap();
+    assert_eq!(mailbox.end_answered(&removal, Removed::No), None);
+    assert!(matches!(mailbox.next("bob", 1000, 0), Next::Empty), "not sent again");
+    assert_eq!(mailbox.gone(&kept(1, 100)), None);
+    assert_eq!(mailbox.due(u64::MAX), []);
+    assert!(!mailbox.is_known("bob", id(1)));
+}
+
+#[test]
+fn a_message_is_sent_when_its_sender_is_told_and_until_it_expires() {
+    let mailbox = Mailbox::new();
+    let shares = mailbox.reserve("ann", "bob", 1).unwrap();
+    let own = mailbox.add(kept(1, 100), shares);
+    assert!(matches!(mailbox.next("bob", 1000, 0), Next::Empty));
+    assert!(!mailbox.arrived(kept(1, 100), Position::new(1, 1), |_| unreachable!("it is counted")));
+    assert!(matches!(mailbox.next("bob", 1000, 0), Next::Empty));
+    assert!(mailbox.answered(&own, true));
+    assert_eq!(mailbox.receivers(), ["bob"]);
+    assert!(matches!(mailbox.next("bob", 3, 0), Next::TooLarge));
+    assert!(matches!(mailbox.next("bob", 1000, 100), Next::Empty), "expired");
+    assert!(matches!(mailbox.next("bob", 1000, 99), Next::Message(_)));
+    // One that was not stored is not counted any more.
+    let shares = mailbox.reserve("ann", "cy", 1).unwrap();
+    let mut other = kept(2, 100);
+    other.to = "cy".to_owned();
+    let other = mailbox.add(other, shares);
+    assert!(!mailbox.answered(&other, false));
+    assert!(!mailbox.is_known("cy", id(2)));
+}
+
+#[test]
+fn ends_are_remembered_up_to_a_limit() {
+    let mailbox = Mailbox::new();
+    for number in 0..10_001 {
+        mailbox.arrived(kept(number, 100), Position::new(1, 1), |_| mailbox.count("ann", "bob", 1));
+        let removal = mailbox.begin_end("bob", id(number), End::Delivered).unwrap();
+        assert_eq!(mailbox.end_answered(&removal, Removed::Yes), Some(End::Delivered));
+    }
+    assert!(!mailbox.is_known("bob", id(0)));
+    assert!(mailbox.is_known("bob", id(1)) && mailbox.is_known("bob", id(10_000)));
+}
+
+// ---- servers as processes -------------------------------------------------------------------
+
+#[test]
+fn kept_messages_outlive_the_server_that_has_kept_them() {
+    let Some(redis) = Redis::start() else { return };
+    let with_expiry = ["--expiry", "3s"];
+    let (a, b) = (redis.node_with("a", &with_expiry), redis.node_with("b", &with_expiry));
+    let mut ann = Member::join(&a, "ann");
+    for to in ["bob", "cy"] {
+        ann.lines.send(&json!({ "type": "direct", "to": to, "text": "psst", "id": to }));
+        assert_eq!(ann.lines.wait_for("kept")["to"], to);
+    }
+    a.kill();
+    let mut ann = Member::resume(&b, "ann", &ann.token, ann.at).0.lines;
+    let mut bob = b.log_in("bob");
+    let message = bob.wait_for("direct");
+    assert_eq!((&message["from"], &message["text"]), (&json!("ann"), &json!("psst")));
+    bob.send(&json!({ "type": "ack", "id": message["id"] }));
+    assert_eq!(ann.wait_for("delivered")["id"], "bob");
+    let expired = ann.wait_for("error");
+    assert_eq!((&expired["code"], &expired["id"]), (&json!("expired"), &json!("cy")), "{expired}");
+    for client in [&mut ann, &mut bob] {
+        client.send(&json!({ "type": "ping" }));
+        assert_eq!(client.next_but_presence()["type"], "pong");
+    }
+    b.stop();
+}
+
+#[test]
+fn a_server_starts_with_more_messages_than_redis_clients_read_by_default() {
+    let Some(redis) = Redis::start() else { return };
+    let group = one_loop();
+    let client = RedisClient::builder(&group, redis.url()).connect().unwrap();
+    let broker = RedisBroker::new(client).prefix("netwheel-im");
+    let topics = Topics::builder(&group, broker).node("filler").build().unwrap();
+    let text = "x".repeat(16_000);
+    // 17 MB in all.
+    let stored: Vec<_> = (0..22)
+        .map(|batch| {
+            let additions = (0..50).map(|n| {
+                let content = json!({ "direct": { "from": "ann", "text": text, "ts": 1, "id": null } });
+                let (id, to) = (json!({ "number": n, "server": batch }), format!("user-{batch}"));
+                let kept = json!({ "id": id, "to": to, "expires": u64::MAX, "content": content });
+                MapChange::set(format!("{to}/{n:016x}-{batch:016x}"), kept.to_string())
+            });
+            topics.broker().change(MapUpdate::new(TopicName::new("mail").unwrap(), additions.collect()))
+        })
+        .collect();
+    for stored in stored {
+        assert!(done(stored).unwrap().made.iter().all(|made| *made));
+    }
+    let server = redis.node_with("a", &[]);
+    for user in ["user-0", "user-21"] {
+        assert_eq!(server.log_in(user).wait_for("direct")["text"], text);
+    }
+    server.stop();
+    done(topics.close()).unwrap();
+    end(&group);
+}
+
+#[test]
+fn each_kept_message_has_one_outcome_whatever_comes_first() {
+    let Some(redis) = Redis::start() else { return };
+    const MESSAGES: usize = 60;
+    let options = ["--expiry", "300ms"];
+    let (a, b) = (redis.node_with("a", &options), redis.node_with("b", &options));
+    let mut ann = a.log_in("ann");
+    for n in 0..MESSAGES {
+        let to = format!("bob-{}", n % 6);
+        ann.send(&json!({ "type": "direct", "to": to, "text": "psst", "id": n }));
+    }
+    // Some are acknowledged in time, some too late, and some never arrive.
+    let receivers: Vec<LineClient> = (0..6).map(|n| b.log_in(&format!("bob-{n}"))).collect();
+    let threads: Vec<_> = receivers
+        .into_iter()
+        .map(|mut bob| {
+            thread::spawn(move || {
+                bob.send(&json!({ "type": "ping" }));
+                loop {
+                    let line = bob.next();
+                    match line["type"].as_str() {
+                        Some("direct") => bob.send(&json!({ "type": "ack", "id": line["id"] })),
+                        Some("pong") => return bob,
+                        _ => {}
+                    }
+                }
+            })
+        })
+        .collect();
+    let receivers: Vec<LineClient> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    let mut outcomes = [0; MESSAGES];
+    while outcomes.contains(&0) {
+        let line = ann.next();
+        match line["type"].as_str() {
+            Some("kept") => {}
+            Some("delivered" | "error") => outcomes[line["id"].as_u64().unwrap() as usize] += 1,
+            _ => panic!("{line}"),
+        }
+    }
+    drop(receivers);
+    ann.send(&json!({ "type": "ping" }));
+    assert_eq!(ann.next()["type"], "pong");
+    assert_eq!(outcomes, [1; MESSAGES]);
+    a.stop();
+    b.stop();
+}
