@@ -436,7 +436,7 @@ LINES
     else
         fail "im_server: direct, sent again three times" "$out"
     fi
-    expect "im_server: undelivered, no such user" "$out" '"code":"undelivered",.*"to":"nobody","id":"a"'
+    expect "im_server: kept for a user who is not connected" "$out" '"type":"kept","to":"nobody","expires":[0-9]{13},"id":"a"'
     expect "im_server: undelivered, not acknowledged" "$out" '"code":"undelivered",.*"to":"ann","id":"b"'
     expect "im_server: lookup" "$out" '"type":"profile","user":"ann","online":true,"since":[0-9]{13},"rooms":\["lobby"\],"id":"c"'
     expect "im_server: lookup, no such user" "$out" '"type":"profile","user":"zoe","online":false,"rooms":\[\],"id":"d"'
@@ -528,13 +528,13 @@ check_im_client() {
     exec 4>"$work/typed"
     await "$out" 'bob joined lobby'
     printf '/direct bob psst\n/direct zoe psst\n/remind 1ms milk\n' >&4
-    await "$out" 'bob has received it' 'no user is called zoe' ': milk$'
+    await "$out" 'bob has received it' 'zoe is not connected' ': milk$'
     kill -INT $client
     if ended $client; then pass "im_client leaves at the first Ctrl-C"; else fail "im_client: Ctrl-C" "$out"; fi
     expect "im_client: shows a direct message" "$out" '^[0-9:]{8} bob, to you: psst$'
     expect "im_client: delivered" "$out" '^\* bob has received it$'
     expect "im_client: a reminder" "$out" '^\* reminder of [0-9T:-]+Z: milk$'
-    expect "im_client: undelivered" "$out" '^! no user is called zoe$'
+    expect "im_client: kept" "$out" '^\* zoe is not connected and will receive it later$'
 
     : >"$out"
     "$bin/im_client" --connect "127.0.0.1:$port" --user cy <"$work/typed" >"$out" 2>&1 &

@@ -398,12 +398,13 @@ fn reminders_work_over_websocket() {
 }
 
 #[test]
-fn the_metrics_have_those_of_the_timers() {
+fn the_metrics_have_those_of_the_topics_and_timers() {
     let mut server = Server::start(&["--http", ANY_PORT]);
     let page = server.page();
     remind(&mut server.log_in("ann"), "1h", "tea");
     let text = metrics(page);
     assert!(text.contains("netwheel_durable_started_total{timers=\"chat\"} 1\n"), "{text}");
+    assert!(text.contains("netwheel_broker_map_updates_total{broker=\"chat\"} "), "{text}");
     assert!(text.contains("netwheel_turns_total{event_loop=\"im-0\"}"), "{text}");
     server.stop();
 }

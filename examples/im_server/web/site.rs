@@ -3,6 +3,7 @@
 use super::{ChatFrames, Dashboard, Pages};
 use crate::{hub::Hub, listeners::Connections};
 use netwheel::{
+    broker::BrokerCollector,
     durable::DurableCollector,
     http::{FullMessage, Part, Request, Response, StatusCode},
     prelude::*,
@@ -23,10 +24,11 @@ pub(crate) struct Web {
 }
 
 impl Web {
-    /// Returns the metrics of the loops and of the timers.
+    /// Returns the metrics of the loops, the topics and the timers.
     fn metrics(&self) -> Result<String> {
         let later = self.hub.later().map(|later| DurableCollector::new("chat", later.timers()));
-        prometheus::encode(&(&self.group, later))
+        let topics = BrokerCollector::new("chat", self.hub.nodes.topics());
+        prometheus::encode(&(&self.group, (topics, later)))
     }
 }
 

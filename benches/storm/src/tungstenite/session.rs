@@ -129,6 +129,7 @@ async fn answer(
                 offset: None,
                 id,
                 sender_id: None,
+                is_local: true,
             };
             server.rooms.send(&room, user, &message(None));
             message(id)
