@@ -68,16 +68,18 @@ impl<C> MapState<C> {
 
     /// Returns the next step.
     pub(super) fn next_step(&mut self) -> Option<MapStep<C>> {
-        match self.holdings.next_step() {
-            Some(HoldStep::Answer(caller, answer)) => return Some(MapStep::Answer(caller, answer)),
-            Some(HoldStep::Lost(key, by)) => return Some(MapStep::Lost(key, by)),
-            None => {}
+        if let Some(step) = self.next_hold_step() {
+            return Some(step);
         }
         if self.holdings.check_some(&self.follower) {
             return Some(MapStep::Continue);
         }
         if let Some(batch) = self.holdings.next_batch(&self.follower) {
             return Some(MapStep::Update(batch, self.follower.highest()));
+        }
+        // Requests may have been answered without a change. An entry may be lost then, too.
+        if let Some(step) = self.next_hold_step() {
+            return Some(step);
         }
         if let Some(step) = self.follower.next_step() {
             return Some(match step {
@@ -99,12 +101,14 @@ impl<C> MapState<C> {
                 FollowStep::Continue => MapStep::Continue,
             });
         }
-        // Requests may have been answered without a change.
-        match self.holdings.next_step() {
-            Some(HoldStep::Answer(caller, answer)) => Some(MapStep::Answer(caller, answer)),
-            Some(HoldStep::Lost(key, by)) => Some(MapStep::Lost(key, by)),
-            None => None,
-        }
+        None
+    }
+
+    fn next_hold_step(&mut self) -> Option<MapStep<C>> {
+        Some(match self.holdings.next_step()? {
+            HoldStep::Answer(caller, answer) => MapStep::Answer(caller, answer),
+            HoldStep::Lost(key, by) => MapStep::Lost(key, by),
+        })
     }
 
     /// Returns values that are not needed any more, to be dropped without a lock.

@@ -583,6 +583,19 @@ proptest! {
     }
 }
 
+#[test]
+fn a_loss_is_reported_before_later_changes_of_the_entry() {
+    let hold = || Op::Hold(0, Wish::Always);
+    let mut ops = vec![hold(), Op::ExecuteUpdate, Op::SetAll, Op::Set(0), hold(), hold(), Op::UpdateAnswer];
+    ops.extend([Op::EndLease, Op::Deliver(0), Op::Execute, Op::LoseUpdateAnswer, Op::ReadAnswer]);
+    ops.extend([Op::Deliver(0), Op::Set(0), Op::Execute, Op::Drop(0), Op::Remove(0), Op::Deliver(1)]);
+    ops.extend([Op::NoticeLease, Op::ReadAnswer]);
+    let mut simulation = Simulation::new();
+    ops.into_iter().for_each(|op| simulation.run(op));
+    assert_eq!(simulation.lost, 1);
+    simulation.finish();
+}
+
 /// Carries out everything that the node asks for.
 fn serve(simulation: &mut Simulation) {
     simulation.carry_out();
