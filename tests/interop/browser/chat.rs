@@ -76,7 +76,7 @@ fn direct_messages_are_conversations_with_a_state() {
     wait_for_line(&browser, "carl: here I am");
     drop(carl);
     browser.type_into("#text", &format!("are you still there?{ENTER}"));
-    browser.wait_for(&format!("{state}?.startsWith('not delivered: ')"));
+    browser.wait_for(&format!("{state}?.startsWith('kept until carl connects')"));
     assert_accessible(&browser);
     assert_clean_console(&browser, |_| false);
 }
