@@ -18,10 +18,14 @@ pub(in crate::broker) struct RetryDelay {
 }
 
 impl RetryDelay {
-    /// An answer has arrived. Returns how long to wait for the next try if that is needed and no
-    /// timer runs. The caller starts one.
-    pub(in crate::broker) fn next(&mut self, needs_retry: bool) -> Option<Duration> {
-        self.failures = if needs_retry { self.failures.saturating_add(1) } else { 0 };
+    /// An answer has arrived, which counts as a failure or as a success.
+    pub(in crate::broker) fn answered(&mut self, has_failed: bool) {
+        self.failures = if has_failed { self.failures.saturating_add(1) } else { 0 };
+    }
+
+    /// Returns how long to wait for the next try if that is needed and no timer runs. The caller
+    /// starts one.
+    pub(in crate::broker) fn schedule(&mut self, needs_retry: bool) -> Option<Duration> {
         if !needs_retry || std::mem::replace(&mut self.is_scheduled, true) {
             return None;
         }
@@ -50,11 +54,13 @@ mod tests {
         let mut retry = RetryDelay::default();
         let mut delays = Vec::new();
         for _ in 0..9 {
-            delays.extend(retry.next(true));
+            retry.answered(true);
+            delays.extend(retry.schedule(true));
             retry.elapsed();
         }
         assert_eq!(delays, [100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000].map(Duration::from_millis));
-        assert_eq!(retry.next(false), None);
-        assert_eq!((retry.next(true), retry.next(true)), (Some(FIRST), None), "a timer runs");
+        retry.answered(false);
+        assert_eq!(retry.schedule(false), None);
+        assert_eq!((retry.schedule(true), retry.schedule(true)), (Some(FIRST), None), "a timer runs");
     }
 }

@@ -80,7 +80,7 @@ impl MapBuilder {
         let (node, settings) = (self.node.clone(), self.settings);
         let map = self.node.open(&name, || MapCore::new(node, name.clone(), settings, self.on_event))?;
         let map = map.into_any().downcast::<MapCore>();
-        let map = map.map_err(|_| Error::setting("map", &name, "the name of no topic with messages"))?;
+        let map = map.map_err(|_| Error::setting("map", &name, "a name that no topic with messages has"))?;
         Ok(MapTopic::new(map))
     }
 }

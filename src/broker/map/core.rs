@@ -207,8 +207,8 @@ impl FollowedTopic for MapCore {
     }
 
     fn retry(self: Arc<Self>) {
-        let authority = self.node.authority();
         self.change(|state| {
+            let authority = self.node.authority();
             if authority.is_some() {
                 state.map.holdings.set_node(authority);
             }
@@ -218,8 +218,8 @@ impl FollowedTopic for MapCore {
     }
 
     fn lease_changed(self: Arc<Self>) {
-        let authority = self.node.authority();
-        self.change(|state| state.map.holdings.set_node(authority));
+        // Read under the lock, so that an older answer does not replace a newer one.
+        self.change(|state| state.map.holdings.set_node(self.node.authority()));
         self.pump();
     }
 

@@ -258,8 +258,11 @@ impl MapFollower {
         let before = self.acknowledged.map(|(position, _)| position);
         let highest = higher(Some(position), before).unwrap_or(position);
         self.acknowledged = Some((highest, self.next_read));
-        // The replica is older, or the store has lost the epoch since.
-        self.is_behind |= self.synced.as_ref().is_some_and(|synced| !synced.epochs.has(position.epoch));
+        // The replica is older, or the store has lost the epoch since. A read that is under way
+        // does not show the outcome of an update in the epoch before.
+        let is_other = before.is_some_and(|before| before.epoch != position.epoch);
+        let is_unknown = self.synced.as_ref().is_some_and(|synced| !synced.epochs.has(position.epoch));
+        self.is_behind |= is_other || is_unknown;
     }
 
     /// The outcome of an update of this node is unknown, so that a new snapshot is needed.

@@ -174,7 +174,8 @@ impl MapTopic {
     /// has [`max_entries`](super::MapBuilder::max_entries).
     ///
     /// The store removes the entry when the lease of this node ends. The node sets it again once it
-    /// has another lease. An entry that this node holds already gets the new value.
+    /// has another lease, and the map has room. An entry that this node holds already gets the new
+    /// value.
     ///
     /// # Errors
     ///

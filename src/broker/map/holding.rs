@@ -1,7 +1,7 @@
-//! `Holding`: one entry that this node holds, or has to do with. Pure.
+//! `Holding`: one entry that this node holds, changes or still has to remove. Pure.
 
 use super::follower::MapFollower;
-use crate::broker::store::{MapCondition, NodeId, Position};
+use crate::broker::store::{MapCondition, MapEntry, NodeId, Position};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
@@ -68,7 +68,7 @@ impl Since {
 }
 
 /// The result of comparing a held entry with the replica.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum HoldingAction {
     /// The entry is as it should be, or is restored once the node has a lease.
     None,
@@ -81,14 +81,6 @@ pub(super) enum HoldingAction {
     Set(MapCondition),
     Remove(Position),
 }
-
-impl PartialEq for Since {
-    fn eq(&self, other: &Self) -> bool {
-        (self.position, self.read) == (other.position, other.read)
-    }
-}
-
-impl Eq for Since {}
 
 /// The name and the id by which the entries of this node are recognized.
 #[derive(Debug)]
@@ -129,10 +121,16 @@ impl<C> Holding<C> {
         let found = follower.replica().get(key);
         let owner = found.and_then(|found| found.owner.as_ref());
         let is_mine = identity.owns(owner);
+        // The node's own entry was set later, so the store has lost it.
+        let is_older = |found: &MapEntry| {
+            let before = |at: Position| found.position.epoch == at.epoch && found.position.offset < at.offset;
+            self.at.is_some_and(before)
+        };
+        let may_be_replaced = identity.is_former(owner) || found.is_some_and(is_older);
         match (&self.value, found) {
             (Some(_), Some(_)) if is_mine => HoldingAction::None,
-            (Some(_), Some(_)) if identity.is_former(owner) && identity.node.is_none() => HoldingAction::None,
-            (Some(_), Some(found)) if identity.is_former(owner) => {
+            (Some(_), Some(_)) if may_be_replaced && identity.node.is_none() => HoldingAction::None,
+            (Some(_), Some(found)) if may_be_replaced => {
                 HoldingAction::Set(MapCondition::Unchanged(found.position))
             }
             (Some(_), Some(_)) => HoldingAction::Lose(owner.cloned()),

@@ -63,7 +63,7 @@ pub(super) struct Holdings<C> {
     requested: VecDeque<Bytes>,
     /// Keys whose entries have to be set or removed.
     restoring: VecDeque<Bytes>,
-    /// Whether entries are not restored before the next retry.
+    /// Whether entries are not restored before the next retry, because an update has failed.
     is_paused: bool,
     sent: Option<SentBatch<C>>,
     next_batch: u64,
@@ -129,7 +129,9 @@ impl<C> Holdings<C> {
     pub(super) fn request(&mut self, key: Bytes, request: HoldRequest<C>) {
         let holding = self.keys.entry(key.clone()).or_default();
         holding.requests.push_back(request);
-        if !holding.is_sent && !std::mem::replace(&mut holding.is_requested, true) {
+        if holding.is_sent || std::mem::replace(&mut holding.is_requested, true) {
+            self.unused.push(key);
+        } else {
             self.requested.push_back(key);
         }
     }
@@ -216,6 +218,8 @@ impl<C> Holdings<C> {
         let position = result.as_ref().ok().map(|changed| changed.position);
         for (at, (key, sent)) in sent.entries.into_iter().enumerate() {
             let made = result.as_ref().map(|changed| changed.made[at]).map_err(Error::clone);
+            // The map is full, or the replica is older than a change of another node.
+            self.is_paused |= matches!((&sent, &made), (Sent::Set, Ok(false)));
             if let Some(holding) = self.keys.get_mut(&key) {
                 holding.is_sent = false;
                 if is_uncertain || position.is_some() {
@@ -277,6 +281,11 @@ impl<C> Holdings<C> {
     /// Time has passed: restores entries again after an error.
     pub(super) fn retry(&mut self) {
         self.is_paused = false;
+    }
+
+    /// Returns whether an update has failed since the last [`retry`](Holdings::retry).
+    pub(super) fn has_failed(&self) -> bool {
+        self.is_paused
     }
 
     /// Returns whether something is not done before [`retry`](Holdings::retry).

@@ -68,23 +68,27 @@ impl MapCore {
             Ok(permit) => permit,
             Err(error) => return Completion::ready(Err(error)),
         };
-        let Some(node) = self.node.authority() else {
-            return Completion::ready(Err(BrokerError::LeaseEnded.into()));
-        };
         let limit = self.settings.max_held;
         let refused = self.change(|state| {
             let holdings = &mut state.map.holdings;
             let caller = HoldCaller::Hold(completer, permit);
-            if holdings.len() >= limit && !holdings.has(&key) {
-                return Some(caller);
-            }
-            holdings.set_node(Some(node));
-            holdings.request(key, HoldRequest::Hold { value, condition, caller });
-            None
+            // Read under the lock, so that an older answer does not replace a newer one.
+            let error = match self.node.authority() {
+                None => BrokerError::LeaseEnded.into(),
+                Some(_) if holdings.len() >= limit && !holdings.has(&key) => {
+                    Error::Full { resource: Resource::HeldEntries, limit }
+                }
+                node => {
+                    holdings.set_node(node);
+                    holdings.request(key, HoldRequest::Hold { value, condition, caller });
+                    return None;
+                }
+            };
+            // Keys and values may be of the program, so they are dropped after the unlock.
+            Some((caller, error, key, value))
         });
-        if let Some(caller) = refused {
-            let full = Error::Full { resource: Resource::HeldEntries, limit };
-            caller.answer(HoldAnswer::Failed(full));
+        if let Some((caller, error, ..)) = refused {
+            caller.answer(HoldAnswer::Failed(error));
         }
         self.pump_or_close();
         completion
@@ -100,12 +104,12 @@ impl MapCore {
         let not_held = self.change(|state| {
             let holdings = &mut state.map.holdings;
             if !holdings.has(&key) {
-                return Some(caller);
+                return Some((caller, key));
             }
             holdings.request(key, HoldRequest::Release { caller });
             None
         });
-        if let Some(caller) = not_held {
+        if let Some((caller, _)) = not_held {
             caller.answer(HoldAnswer::Released(false));
         }
         self.pump_or_close();

@@ -30,9 +30,15 @@ impl CoreState {
         step
     }
 
-    /// Returns how long to wait before trying again, if that is needed and no timer runs.
+    /// An answer has arrived.
+    fn note_answer(&mut self) {
+        self.retry.answered(self.map.has_failed());
+    }
+
+    /// Returns how long to wait before trying again, if that is needed and no timer runs. Asked
+    /// when all steps are carried out, because they may lead to entries that have to be restored.
     fn next_retry(&mut self) -> Option<Duration> {
-        self.retry.next(self.map.needs_retry())
+        if self.is_pumping { None } else { self.retry.schedule(self.map.needs_retry()) }
     }
 }
 
@@ -40,11 +46,17 @@ impl MapCore {
     /// Carries out all steps, unless another thread does so.
     pub(super) fn pump(self: &Arc<Self>) {
         let mut is_first = true;
-        while let Some(step) = self.change(|state| state.next_step(is_first)) {
+        loop {
+            let step = self.change(|state| state.next_step(is_first).ok_or_else(|| state.next_retry()));
             is_first = false;
-            // Dropping a value of the program may panic.
-            if let Some(message) = caught(|| self.carry_out(step)) {
-                log::error!("a step of the map {} panicked: {message}", self.name);
+            match step {
+                // Dropping a value of the program may panic.
+                Ok(step) => {
+                    if let Some(message) = caught(|| self.carry_out(step)) {
+                        log::error!("a step of the map {} panicked: {message}", self.name);
+                    }
+                }
+                Err(retry) => return self.retry_after(retry),
             }
         }
     }
@@ -98,10 +110,13 @@ impl MapCore {
         });
         let error = snapshot.as_ref().err().cloned();
         self.node.metrics.snapshot_failures.add_shared(u64::from(error.is_some()));
-        let (unused, retry) = self.change(|state| {
+        let unused = self.change(|state| {
             let is_late = !state.map.follower.is_reading(read);
             let unused = state.map.read_answered(read, snapshot);
-            (unused, if is_late { None } else { state.next_retry() })
+            if !is_late {
+                state.note_answer();
+            }
+            unused
         });
         drop(unused);
         if let Some(error) = error
@@ -109,7 +124,6 @@ impl MapCore {
         {
             self.complete_ready(&Err(error));
         }
-        self.retry_after(retry);
         self.pump();
     }
 
@@ -132,11 +146,10 @@ impl MapCore {
 
     fn held_updated(self: &Arc<Self>, batch: u64, changed: Result<Changed>) {
         self.count_update(&changed);
-        let retry = self.change(|state| {
+        self.change(|state| {
             state.map.update_answered(batch, changed);
-            state.next_retry()
+            state.note_answer();
         });
-        self.retry_after(retry);
         self.pump();
     }
 

@@ -62,6 +62,11 @@ impl<C> MapState<C> {
         self.holdings.retry();
     }
 
+    /// Returns whether the last read or an update has failed, and was not tried again.
+    pub(super) fn has_failed(&self) -> bool {
+        self.follower.needs_retry() || self.holdings.has_failed()
+    }
+
     pub(super) fn needs_retry(&self) -> bool {
         self.follower.needs_retry() || self.holdings.needs_retry()
     }

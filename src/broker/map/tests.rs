@@ -138,6 +138,7 @@ struct Store {
     /// Nodes with a lease.
     alive: BTreeSet<NodeId>,
     next_value: u64,
+    max_entries: usize,
 }
 
 impl Store {
@@ -154,6 +155,7 @@ impl Store {
             other_until: BTreeMap::new(),
             alive: BTreeSet::new(),
             next_value: 0,
+            max_entries: usize::MAX,
         }
     }
 
@@ -214,7 +216,8 @@ impl Store {
                 Some(MapCondition::Absent) => found.is_none(),
                 Some(MapCondition::Unchanged(at)) => found.is_some_and(|found| found.position == *at),
             };
-            let is_made = holds && (value.is_some() || found.is_some());
+            let has_room = found.is_some() || self.entries.len() < self.max_entries;
+            let is_made = holds && (found.is_some() || value.is_some() && has_room);
             made.push(is_made);
             if !is_made {
                 continue;
@@ -630,6 +633,53 @@ fn entries_are_set_again_in_batches_after_another_lease_has_begun() {
     assert_eq!(simulation.updates, 6);
     assert_eq!((simulation.held.len(), simulation.lost), (2500, 0));
     simulation.finish();
+}
+
+#[test]
+fn an_entry_that_the_store_has_lost_before_its_answer_is_set_again() {
+    let mut simulation = Simulation::new();
+    let hold = |key| Op::Hold(key, Wish::Always);
+    for op in [hold(1), Op::ExecuteUpdate, Op::LoseMap, hold(2), Op::UpdateAnswer, Op::ExecuteUpdate] {
+        simulation.run(op);
+    }
+    simulation.run(Op::UpdateAnswer);
+    simulation.finish();
+    assert_eq!(simulation.held.len(), 2);
+}
+
+#[test]
+fn an_older_entry_of_another_owner_that_is_back_after_a_loss_is_replaced() {
+    let mut simulation = Simulation::new();
+    let ops = [Op::Execute, Op::Hold(0, Wish::Always), Op::Rewind(1), Op::Set(0), Op::ExecuteUpdate];
+    ops.into_iter().for_each(|op| simulation.run(op));
+    let ops = [Op::UpdateAnswer, Op::ReadAnswer, Op::Rewind(2), Op::Execute, Op::Hold(1, Wish::Always)];
+    ops.into_iter().for_each(|op| simulation.run(op));
+    [Op::ReadAnswer, Op::Deliver(0)].into_iter().for_each(|op| simulation.run(op));
+    simulation.finish();
+    assert_eq!((simulation.held.len(), simulation.lost), (1, 0));
+}
+
+#[test]
+fn a_full_map_is_asked_for_a_held_entry_once_for_each_retry() {
+    let mut simulation = Simulation::new();
+    simulation.store.max_entries = 1;
+    simulation.run(Op::Hold(0, Wish::Always));
+    serve(&mut simulation);
+    for op in [Op::EndLease, Op::Set(1), Op::NoticeLease] {
+        simulation.run(op);
+    }
+    let updates = simulation.updates;
+    simulation.run(Op::BeginLease);
+    for retries in 1..4 {
+        serve(&mut simulation);
+        assert_eq!(simulation.updates, updates + retries);
+        assert!(simulation.map.needs_retry());
+        simulation.run(Op::Retry);
+    }
+    simulation.run(Op::Remove(1));
+    serve(&mut simulation);
+    simulation.finish();
+    assert_eq!(simulation.held.len(), 1);
 }
 
 #[test]

@@ -42,7 +42,7 @@ macro_rules! metrics {
 metrics! {
     /// Topics of this node: those with handles or members.
     topics: Gauge;
-    /// Partitions that have topics with members.
+    /// Partitions that the node follows.
     followed_partitions: Gauge;
     /// Interruptions of the events of a partition.
     interruptions: Counter;

@@ -3,7 +3,7 @@
 //! It runs on the threads of the broker and of the program. Its periodic tasks run on one event
 //! loop. Invariants: no lock is held while the broker or a topic is called, except that a
 //! partition's lock is held while a topic is asked whether it rests. A partition is followed while
-//! it has topics with members.
+//! it has topics that are followed.
 
 mod followed;
 mod lease_event;

@@ -17,7 +17,7 @@ pub(super) struct NodePartition(Locked<State>);
 #[derive(Default)]
 struct State {
     watch: PartitionWatch,
-    /// Topics with members.
+    /// Topics that are followed.
     topics: BTreeMap<TopicName, Arc<dyn FollowedTopic>>,
     /// Whether the broker was asked to follow.
     is_followed: bool,

@@ -13,7 +13,7 @@ use crate::broker::store::Sequence;
 pub(super) enum Ask {
     /// The sequence only.
     Sequence,
-    /// The tops of all topics with members, too.
+    /// The tops of all followed topics, too.
     Topics,
 }
 

@@ -121,11 +121,11 @@ impl<M: Clone + Send + Sync + 'static> Topic<M> {
     }
 
     /// Follows the topic also without members, until the guard is dropped: its
-    /// [format](super::TopicFormat::deliver) receives the messages from now on. Otherwise a node
-    /// begins to follow a topic with the first member, and stops some time after the last one has
-    /// left.
+    /// [format](super::TopicFormat::deliver) receives the messages. Otherwise a node begins to
+    /// follow a topic with the first member, and stops some time after the last one has left.
     ///
-    /// If the broker cannot be reached, the messages begin as soon as it can.
+    /// The messages begin when the broker has answered the first question for the newest position.
+    /// Those that are stored before that are not received.
     pub fn watch(&self) -> TopicWatch {
         TopicWatch { _watched: self.core.watch() }
     }

@@ -42,7 +42,8 @@ where
     fn next_retry(&mut self) -> Option<Duration> {
         // An answer without any of the missing messages counts as a failure.
         let needs_retry = self.follower.needs_retry();
-        self.retry.next(needs_retry)
+        self.retry.answered(needs_retry);
+        self.retry.schedule(needs_retry)
     }
 }
 
@@ -264,7 +265,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
             state.follower.answered(read, answer);
             if is_late { None } else { state.next_retry() }
         });
-        if let Some(after) = retry {
+        if let Some(after) = retry.filter(|_| !self.node.is_closed()) {
             self.schedule_retry(after);
         }
         self.pump();

@@ -34,7 +34,7 @@ impl Topics {
         TopicBuilder::new(self.node.clone(), name.into(), Box::new(format))
     }
 
-    /// Returns a builder for a map, with default settings. A name is that of a topic or of a map.
+    /// Returns a builder for a map, with default settings. A name belongs to a topic or to a map.
     pub fn map(&self, name: impl Into<String>) -> MapBuilder {
         MapBuilder::new(self.node.clone(), name.into())
     }

@@ -10,8 +10,8 @@ use std::{fmt, sync::Arc};
 /// again with the source. That is safe, because the server has not executed it.
 ///
 /// Calls of a script that are sent again keep their order, and calls that were not sent yet follow
-/// them. Other commands that were already sent are executed before them. So are calls of the same
-/// script if another connection gives the script to the server in between.
+/// them. Other commands that were already sent are executed before them, and so are calls of the
+/// same script if another connection loads the script in between.
 ///
 /// ```no_run
 /// use netwheel::{prelude::*, redis::{RedisClient, RedisScript}};

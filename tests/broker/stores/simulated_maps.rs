@@ -1,8 +1,7 @@
 //! Three nodes with one map over a simulated Redis, amid kills, power failures and cuts.
 //!
-//! The replica of a node is the sum of its events. No two nodes believe to hold the same entry with
-//! authority, unless the store has lost one of them. When the faults are over, all replicas are
-//! equal, and each node has in the map exactly what it holds.
+//! The replica of a node is the sum of its events. When the faults are over, all replicas are
+//! equal, and each node owns in the map exactly the entries that it holds.
 
 use netwheel::{
     EventLoopGroup, Result,
@@ -104,7 +103,7 @@ fn is_settled(records: &Records) -> bool {
     if shown.len() != NODES.len() || shown.iter().any(|(entries, _)| *entries != shown[0].0) {
         return false;
     }
-    // Each entry is held by its owner, and by nobody else.
+    // Each entry is held by its owner only.
     NODES.iter().zip(&shown).all(|((name, _), (entries, holds))| {
         let of_node = entries.iter().filter(|entry| entry.ends_with(&format!(" of {name}")));
         of_node.map(|entry| entry.split('=').next().unwrap_or_default()).eq(holds.iter().map(String::as_str))

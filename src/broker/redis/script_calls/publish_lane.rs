@@ -6,7 +6,7 @@
 //! in flight any more, all messages are sent again in their order. A message is not sent again if a
 //! later one was stored.
 //!
-//! The client itself sends the call of a script again that the server did not know.
+//! If the server does not know the script, the client itself sends the call again.
 
 use super::{ScriptCalls, WEIGHT};
 use crate::{
