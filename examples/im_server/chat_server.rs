@@ -98,7 +98,8 @@ impl ChatServer {
     }
 }
 
-/// Schedules the periodic task that announces joins and leaves, and ends messages to other servers.
+/// Schedules the periodic task that announces joins and leaves, and expires messages passed to
+/// other servers.
 fn announce(group: &EventLoopGroup, hub: &Arc<Hub>) -> Result {
     let hub = hub.clone();
     let mut missed = 0;

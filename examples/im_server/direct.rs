@@ -3,7 +3,7 @@
 //! A direct message is handed to the session of its receiver. It stays there until it is
 //! acknowledged, given up, or the receiver has gone. All of this happens on the receiver's loop, so
 //! the table and its timeouts do not need a lock. Messages that were kept for a user that was not
-//! connected, reminders, and messages from other servers take the same way.
+//! connected, reminders, and messages from other servers follow the same path.
 //!
 //! Invariant: every message ends exactly once, and its [`Receipt`] then notifies the sender, the
 //! sender's server or the store, at the latest when the receipt is dropped.
@@ -66,13 +66,13 @@ impl Receipt {
                 let message = why(&receipt.to);
                 receipt.failed(code, message);
             }
-            Receipt::Kept(_) => {}
+            Receipt::Kept(receipt) => receipt.failed(),
         }
     }
 }
 
 /// How long the server of a sender waits for the outcome of a message to a user of another server:
-/// until the other server gives it up, and some time for the way.
+/// until the other server gives it up, plus a margin for transport.
 pub(crate) fn longest_wait(ack_timeout: Duration) -> Duration {
     ack_timeout.saturating_mul(RESENDS + 1).saturating_add(Duration::from_secs(5))
 }

@@ -126,6 +126,7 @@ impl Hub {
         let now = self.now();
         self.rooms.announcer.announce(now);
         self.rooms.tick(now, self);
+        self.release_names();
         self.nodes.tick(now);
         if let Some(later) = self.later() {
             later.tick(self);

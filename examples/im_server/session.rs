@@ -54,14 +54,14 @@ pub(crate) struct Session {
     pub(crate) hub: Arc<Hub>,
     pub(crate) settings: Settings,
     pub(crate) user: Option<Arc<str>>,
-    /// What the login has brought.
+    /// The result of the login.
     pub(crate) identity: Option<Identity>,
-    /// Set until the store of all names has answered the login.
+    /// Set until the shared map of names has answered the login.
     pub(crate) entering: Option<Box<Entering>>,
     pub(crate) rooms: Vec<Membership>,
     /// Held while the client is about to receive the messages of a room.
     pub(crate) joining: Option<InputGuard>,
-    /// Held when the client is at another server.
+    /// Held while the session is about to close because its client is at another server.
     pub(crate) ending: Option<InputGuard>,
     /// Held while a list of members is not complete.
     pub(crate) listing: Option<InputGuard>,
@@ -104,10 +104,7 @@ impl Handler for Session {
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.hub.counters.connections.fetch_add(1, Ordering::Relaxed);
         if !self.settings.login_timeout.is_zero() {
-            ctx.schedule(Delay::coarse(self.settings.login_timeout), |me, ctx| match me.user {
-                Some(_) => Ok(()),
-                None => me.too_slow(ctx, "has not logged in"),
-            });
+            ctx.schedule(Delay::coarse(self.settings.login_timeout), Self::check_login);
         }
         Ok(())
     }
@@ -155,7 +152,7 @@ impl Handler for Session {
                 self.replies.write(ctx, error_reply(Code::BadRequest, message.to_string()))
             }
             Error::Peer(PeerError::TooSlow { .. }) => self.too_slow(ctx, "sends a line too slowly"),
-            Error::TimedOut { .. } if self.user.is_none() => self.too_slow(ctx, "has not logged in"),
+            Error::TimedOut { .. } if self.logged_in().is_err() => self.too_slow(ctx, "has not logged in"),
             Error::Peer(error) => {
                 let reply = error_reply(Code::TooLarge, format!("{error:#}"));
                 self.replies.end_with(ctx, reply, Reason::ProtocolError)
@@ -425,7 +422,18 @@ impl Session {
             || self.replies.is_paused()
     }
 
-    fn too_slow(&mut self, ctx: &mut Context<'_, Self>, what: &str) -> Result {
+    /// Called when the time limit for the login has passed.
+    fn check_login(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        match &mut self.entering {
+            // Decided when the map of names has answered.
+            Some(entering) => entering.is_overdue = true,
+            None if self.user.is_none() => return self.too_slow(ctx, "has not logged in"),
+            None => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn too_slow(&mut self, ctx: &mut Context<'_, Self>, what: &str) -> Result {
         log::debug!("{}: {what}, closing", self.describe(ctx));
         bye(ctx, Reason::TooSlow)
     }

@@ -21,7 +21,8 @@ const PREFIX: &str = "netwheel-im";
 const SECRETS: &str = "secrets";
 /// The name of that key in the map.
 const TOKENS: &str = "tokens";
-/// Maximum number of rooms. Each has a topic for its messages and a map of its members.
+/// Maximum number of rooms, approximately. Each has a topic for its messages and a map of its
+/// members. The maps of names and of kept messages, and the topics of servers count, too.
 const MAX_ROOMS: usize = 65_536;
 /// A snapshot of a map is one reply of Redis, of at most four times this length. Those of names and
 /// of kept messages have at most 512 MiB.

@@ -6,12 +6,6 @@
 
 #[path = "../../examples/im_server/byte_budget.rs"]
 pub(crate) mod byte_budget;
-#[cfg(all(
-    feature = "broker-redis",
-    feature = "broker-sqlite",
-    feature = "prometheus",
-    feature = "websocket"
-))]
 #[path = "../../examples/im_server/chat_server.rs"]
 pub(crate) mod chat_server;
 #[path = "../../examples/support/cpu_work.rs"]
@@ -26,7 +20,6 @@ pub(crate) mod hub;
 pub(crate) mod latency;
 #[path = "../../examples/im_server/later/mod.rs"]
 pub(crate) mod later;
-#[cfg(all(feature = "prometheus", feature = "websocket"))]
 #[path = "../../examples/im_server/listeners.rs"]
 pub(crate) mod listeners;
 #[path = "../../examples/im_server/login/mod.rs"]
@@ -53,15 +46,8 @@ pub(crate) mod rooms;
 pub(crate) mod session;
 #[path = "../../examples/im_server/slow_consumer.rs"]
 pub(crate) mod slow_consumer;
-#[cfg(all(
-    feature = "broker-redis",
-    feature = "broker-sqlite",
-    feature = "prometheus",
-    feature = "websocket"
-))]
 #[path = "../../examples/im_server/store.rs"]
 pub(crate) mod store;
-#[cfg(all(feature = "prometheus", feature = "websocket"))]
 #[path = "../../examples/im_server/web/mod.rs"]
 pub(crate) mod web;
 #[path = "../../examples/im_server/wire.rs"]
@@ -71,7 +57,7 @@ use hub::Hub;
 use login::resume_token::TokenKey;
 use netwheel::{
     Pipeline,
-    broker::{MemoryBroker, Topics},
+    broker::{Broker, MemoryBroker, Topics},
     channel::{ChannelOptions, TimeLimits},
     prelude::*,
     stage::Json,
@@ -121,7 +107,7 @@ pub(crate) fn new_hub(max_unacked_bytes: usize) -> Arc<Hub> {
 }
 
 /// Returns a connection of a server to its store.
-pub(crate) fn topics_on(store: MemoryBroker, node: &str) -> Topics {
+pub(crate) fn topics_on(store: impl Broker, node: &str) -> Topics {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     Topics::builder(&group, store).node(node).build().unwrap()
 }
@@ -169,6 +155,10 @@ impl World {
 
     pub(crate) fn with_settings(settings: Settings) -> Self {
         World { settings, ..World::new() }
+    }
+
+    pub(crate) fn settings(self, settings: Settings) -> Self {
+        World { settings, ..self }
     }
 
     pub(crate) fn with_hub(hub: Arc<Hub>) -> Self {

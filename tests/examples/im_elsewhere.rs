@@ -1,8 +1,19 @@
 //! Chat servers that share a store in memory: names, members of rooms, and direct messages to users
 //! of another server.
 
-use crate::im::*;
-use netwheel::broker::{MapTopic, MemoryBroker, Topics};
+use crate::{
+    faulty::{Events, Faulty},
+    im::*,
+    login::users::Login,
+    support::{
+        loops::one_loop,
+        wait::{SECOND, done, wait_until},
+    },
+};
+use netwheel::broker::{
+    MapTopic, MemoryBroker, TopicName, Topics,
+    store::{MapChange, Position, Publication},
+};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -37,6 +48,33 @@ fn log_in(world: &World, user: &str) -> (Client, String) {
     client.0.run_pending();
     let welcome: Value = serde_json::from_slice(&client.0.read_outbound()).unwrap();
     (client, welcome["resume_token"].as_str().unwrap().to_owned())
+}
+
+/// A client that logs in with the token of an earlier one.
+fn resume(world: &World, user: &str, token: &str, rooms: Value) -> Client {
+    let mut client = world.connect();
+    let resume = json!({ "token": token, "rooms": rooms });
+    client.say(json!({ "type": "login", "user": user, "resume": resume }));
+    client
+}
+
+/// A server whose connection to the store has faults.
+fn faulty(store: &MemoryBroker, node: &str) -> (Faulty, Topics, World) {
+    let faulty = Faulty::new(store, one_loop().next());
+    let topics = topics_on(faulty.clone(), node);
+    (faulty, topics.clone(), World::on(topics, node))
+}
+
+/// Adds operations to a map that the store does not answer, until the map accepts no more.
+fn fill(faulty: &Faulty, map: &MapTopic) {
+    faulty.hold_changes();
+    let changes = |count| vec![MapChange::set("x", vec![b'x'; (64 << 10) - 1]); count];
+    map.update(changes(1000)).detach();
+    map.update(changes(24)).detach();
+}
+
+fn kinds(replies: &[Value]) -> Vec<&str> {
+    replies.iter().map(|reply| reply["type"].as_str().unwrap()).collect()
 }
 
 fn psst(from: &str, id: u64) -> Value {
@@ -121,7 +159,7 @@ fn limits_of_the_receiver_hold_for_messages_from_other_servers() {
 }
 
 #[test]
-fn a_sender_is_told_when_the_other_server_is_silent() {
+fn a_sender_is_notified_when_the_other_server_is_silent() {
     let servers = Servers::new();
     let mut ann = servers.a.login("ann");
     // A server that has a user, and does not receive messages.
@@ -223,6 +261,143 @@ fn a_client_that_resumes_at_another_server_replaces_its_session() {
     again.hear();
     again.0.advance(Duration::from_secs(1));
     assert_eq!(again.hear_one()["reason"], "replaced");
+}
+
+#[test]
+fn a_client_that_resumes_while_the_store_is_closed_is_busy_and_keeps_its_session() {
+    let servers = Servers::new();
+    let (mut ann, token) = log_in(&servers.b, "ann");
+    ann.join("lobby");
+    ann.hear();
+    servers.topics_of_b.close().detach();
+    let _eve = servers.a.login("ann");
+    let mut again = resume(&servers.b, "ann", &token, json!({}));
+    assert_eq!(again.hear_error().0, "busy");
+    ann.say(json!({ "type": "ping" }));
+    assert_eq!(ann.hear_one()["type"], "pong");
+    assert_eq!(servers.b.hub.profile("ann").rooms, ["lobby"]);
+}
+
+#[test]
+fn a_client_that_comes_back_before_its_server_knows_that_it_was_away_has_its_name() {
+    let store = MemoryBroker::new();
+    let (faulty, _, a) = faulty(&store, "a");
+    let b = World::on(topics_on(store, "b"), "b");
+    let (mut ann, token) = log_in(&a, "ann");
+    faulty.set_events(Events::Hold);
+    let mut away = resume(&b, "ann", &token, json!({}));
+    assert_eq!(kinds(&away.hear()), ["welcome"]);
+    let mut back = resume(&a, "ann", &token, json!({}));
+    faulty.release_reversed();
+    wait_until("the name is granted again", || {
+        back.0.advance(SECOND);
+        kinds(&back.hear()) == ["welcome"]
+    });
+    for earlier in [&mut ann, &mut away] {
+        earlier.hear();
+        earlier.0.advance(SECOND);
+        assert_eq!(earlier.hear_one()["reason"], "replaced");
+    }
+    back.0.advance(SECOND);
+    back.direct("ann", 1);
+    assert_eq!(back.hear_one(), psst("ann", 1));
+}
+
+#[test]
+fn a_client_that_leaves_while_the_store_is_asked_leaves_nothing_behind() {
+    let store = MemoryBroker::new();
+    let (faulty, _, a) = faulty(&store, "a");
+    let b = World::on(topics_on(store, "b"), "b");
+    let ((mut ann, token), mut cy) = (log_in(&a, "ann"), a.login("cy"));
+    faulty.hold_changes();
+    let mut again = resume(&a, "ann", &token, json!({}));
+    let mut dan = a.connect();
+    dan.say(json!({ "type": "login", "user": "dan" }));
+    for client in [&mut again, &mut dan] {
+        client.hear_nothing();
+    }
+    // The earlier session has the name until it is granted to the other one, or after that has
+    // gone.
+    cy.direct("ann", 1);
+    assert_eq!(ann.hear_one(), psst("cy", 1));
+    drop((again, dan));
+    faulty.release_changes();
+    wait_until("the other name is free", || {
+        let mut dan = b.connect();
+        dan.say(json!({ "type": "login", "user": "dan" }));
+        dan.0.advance(SECOND);
+        kinds(&dan.hear()) == ["welcome"]
+    });
+    cy.direct("ann", 2);
+    assert_eq!(ann.hear_one(), psst("cy", 2));
+    let mut eve = b.connect();
+    eve.say(json!({ "type": "login", "user": "ann" }));
+    assert_eq!(eve.hear_error().0, "name_taken");
+    ann.leave();
+    drop(ann);
+    wait_until("the name is free", || {
+        eve.say(json!({ "type": "login", "user": "ann" }));
+        kinds(&eve.hear()) == ["welcome"]
+    });
+}
+
+#[test]
+fn a_name_that_is_lost_before_its_grant_is_noticed_ends_the_session() {
+    let servers = Servers::new();
+    let mut client = servers.a.login("other");
+    let (hub, session) = (&servers.a.hub, servers.a.hub.find("other").unwrap());
+    let (claim, who) = (hub.new_claim(), session.channel().id());
+    hub.log_in("ann", Login { session, who, claim, since: 0 }).ok().unwrap();
+    let granted = done(hub.names.take("ann", claim, 0, false));
+    assert!(granted.as_ref().is_ok_and(Option::is_some));
+    let taken: Option<Position> = done(servers.b.hub.names.take("ann", claim, 1, false)).unwrap();
+    assert!(taken.is_some());
+    assert!(hub.name_answered("ann", claim, granted).0.is_some());
+    client.hear();
+    client.0.advance(SECOND);
+    assert_eq!(client.hear_one()["reason"], "replaced");
+}
+
+#[test]
+fn the_time_limit_of_a_login_holds_while_the_store_is_asked() {
+    let Servers { b, topics_of_b, .. } = Servers::new();
+    let b = b.settings(session::Settings { login_timeout: SECOND, ..SETTINGS });
+    let names = topics_of_b.map("users").open().unwrap();
+    for is_free in [false, true] {
+        assert!(names.hold("bob", "", None).wait().unwrap().is_some());
+        let mut bob = b.connect();
+        bob.say(json!({ "type": "login", "user": "bob" }));
+        bob.0.advance(SECOND + SECOND / 2);
+        bob.hear_nothing();
+        if is_free {
+            assert!(names.release("bob").wait().unwrap());
+        }
+        bob.0.advance(60 * SECOND);
+        let replies = bob.hear();
+        if is_free {
+            assert_eq!(kinds(&replies), ["welcome"]);
+        } else {
+            assert_eq!((kinds(&replies), &replies[1]["reason"]), (vec!["error", "bye"], &json!("too_slow")));
+        }
+    }
+}
+
+#[test]
+fn a_name_whose_release_is_refused_is_released_later() {
+    let store = MemoryBroker::new();
+    let (faulty, topics, a) = faulty(&store, "a");
+    let b = World::on(topics_on(store, "b"), "b");
+    let mut ann = a.login("ann");
+    fill(&faulty, &topics.map("users").open().unwrap());
+    ann.leave();
+    drop(ann);
+    faulty.release_changes();
+    wait_until("the name is free", || {
+        a.hub.tick();
+        let mut ann = b.connect();
+        ann.say(json!({ "type": "login", "user": "ann" }));
+        kinds(&ann.hear()) == ["welcome"]
+    });
 }
 
 #[test]
@@ -328,6 +503,52 @@ fn a_member_that_another_server_has_shown_is_shown_again() {
     assert_eq!(who(&mut bob), members(&["ann", "bob"]));
 }
 
+#[test]
+fn a_member_whose_earlier_session_closes_slowly_does_not_leave() {
+    let servers = Servers::new();
+    let c = World::on(topics_on(servers.store.clone(), "c"), "c");
+    let ((mut ann, token), mut bob) = (log_in(&servers.a, "ann"), c.login("bob"));
+    ann.join("lobby");
+    bob.join("lobby");
+    ann.hear();
+    c.announce();
+    bob.hear();
+    let mut again = resume(&servers.b, "ann", &token, json!({ "lobby": [1, 1] }));
+    assert_eq!(kinds(&again.hear()), ["welcome", "joined"]);
+    let now = Instant::now();
+    ann.0.set_outbound_room(Some(0));
+    ann.hear();
+    ann.0.advance(SECOND);
+    assert!(!ann.0.is_closed(), "the bye is queued");
+    servers.a.hub.rooms.tick(now + 2 * SECOND, &servers.a.hub);
+    ann.0.fail_inbound(std::io::ErrorKind::ConnectionReset.into());
+    drop(ann);
+    c.announce();
+    bob.hear().iter().for_each(|reply| assert!(reply.get("left").is_none(), "{reply}"));
+    assert_eq!(who(&mut bob), members(&["ann", "bob"]));
+}
+
+#[test]
+fn a_member_whose_removal_is_refused_is_removed_later() {
+    let store = MemoryBroker::new();
+    let (faulty, topics, a) = faulty(&store, "a");
+    let b = World::on(topics_on(store, "b"), "b");
+    let (mut ann, mut bob, mut cy) = (a.login("ann"), a.login("bob"), b.login("cy"));
+    for client in [&mut ann, &mut bob, &mut cy] {
+        client.join("lobby");
+        client.hear();
+    }
+    fill(&faulty, &topics.map("presence/lobby").open().unwrap());
+    ann.leave();
+    drop(ann);
+    faulty.release_changes();
+    assert_eq!(who(&mut cy), members(&["ann", "bob", "cy"]));
+    wait_until("the other server knows it", || {
+        a.hub.rooms.tick(Instant::now() + 2 * SECOND, &a.hub);
+        who(&mut cy) == members(&["bob", "cy"])
+    });
+}
+
 // ---- members of rooms -----------------------------------------------------------------------
 
 #[test]
@@ -411,6 +632,18 @@ fn the_limit_of_a_room_is_one_of_all_servers() {
     assert_eq!(who(&mut bob)["users"].as_array().unwrap().len(), 1 + users.len());
 }
 
+#[test]
+fn a_message_without_a_server_is_read() {
+    let servers = Servers::new();
+    let message = json!({ "from": "ann", "text": "hello", "ts": 1_800_000_000_000_u64 });
+    let topic = TopicName::new("room/lobby").unwrap();
+    done(servers.topics_of_b.broker().publish(Publication::new(topic, message.to_string().into()))).unwrap();
+    let mut bob = servers.a.login("bob");
+    bob.say(json!({ "type": "join", "room": "lobby", "history": 10 }));
+    let message = json!({ "type": "message", "room": "lobby", "from": "ann", "text": "hello" });
+    assert_eq!(bob.hear().last(), Some(&message));
+}
+
 // ---- costs ----------------------------------------------------------------------------------
 
 #[test]
@@ -425,8 +658,7 @@ fn a_login_and_a_join_are_one_operation_of_the_store_each() {
     assert_eq!(operations(), 2);
     ann.direct("ann", 1);
     assert_eq!((ann.hear_one(), operations()), (psst("ann", 1), 2));
-    // The server has the name already.
-    let mut again = world.connect();
-    again.say(json!({ "type": "login", "user": "ann", "resume": { "token": token } }));
-    assert_eq!((again.hear_one()["type"].clone(), operations()), (json!("welcome"), 2));
+    // The client may have been at another server in the meantime.
+    let mut again = resume(&world, "ann", &token, json!({}));
+    assert_eq!((again.hear_one()["type"].clone(), operations()), (json!("welcome"), 3));
 }

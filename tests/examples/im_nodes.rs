@@ -2,11 +2,19 @@
 
 use crate::{
     im_process::{Member, Server},
+    name::looks,
     support::{
         line_client::LineClient,
+        loops::{end, one_loop},
         process::{Process, are_installed},
         tcp::connect,
+        wait::{done, wait_until},
     },
+};
+use netwheel::{
+    EventLoopGroup,
+    broker::{RedisBroker, Topics},
+    redis::RedisClient,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -65,6 +73,13 @@ impl Redis {
     /// Starts a chat server on it.
     fn node(&self, name: &str) -> Server {
         self.node_with(name, &[])
+    }
+
+    /// Connects another node to the store of the servers, on the loop of a group.
+    pub(crate) fn topics(&self, node: &str, group: &EventLoopGroup) -> Topics {
+        let client = RedisClient::builder(group, self.url()).connect().unwrap();
+        let broker = RedisBroker::new(client).prefix("netwheel-im");
+        Topics::builder(group, broker).node(node).build().unwrap()
     }
 
     pub(crate) fn url(&self) -> String {
@@ -138,7 +153,7 @@ fn a_client_resumes_on_the_other_server() {
 }
 
 #[test]
-fn members_are_told_when_redis_has_lost_messages() {
+fn members_are_notified_when_redis_has_lost_messages() {
     let Some(redis) = Redis::start() else { return };
     let server = redis.node("a");
     let (mut ann, mut bob) = (Member::join(&server, "ann"), Member::join(&server, "bob"));
@@ -152,6 +167,8 @@ fn members_are_told_when_redis_has_lost_messages() {
     let (seen, token) = (ann.at, ann.token.clone());
     ann.at = next;
     ann.say("new");
+    // Without a lease, a login is refused.
+    server.log_in_again("cy");
     let (_again, recovered) = Member::resume(&server, "ann", &token, seen);
     assert!(!recovered);
     assert_eq!(bob.lines.wait_for("gap"), gap);
@@ -343,6 +360,7 @@ fn names_and_members_come_back_when_redis_has_lost_them() {
     let redis = Redis::start_in(directory);
     until_members(&mut cy.lines, &["ann", "cy"]);
     until_members(&mut ann.lines, &["ann", "cy"]);
+    until_names(&redis, &["ann", "bob", "cy"]);
     assert_eq!(login_error(&b, "ann"), "name_taken");
     assert_eq!(login_error(&b, "bob"), "name_taken");
     a.log_in_again("dan");
@@ -367,6 +385,18 @@ fn until_members(client: &mut LineClient, users: &[&str]) {
             return;
         }
     }
+}
+
+/// Waits until these names are in use. The map of names and those of rooms are restored one after
+/// the other.
+fn until_names(redis: &Redis, users: &[&str]) {
+    let group = one_loop();
+    let topics = redis.topics("observer", &group);
+    let names = topics.map("users").open().unwrap();
+    done(names.ready()).unwrap();
+    wait_until("the names are restored", || users.iter().all(|user| names.get(looks(user)).is_some()));
+    done(topics.close()).unwrap();
+    end(&group);
 }
 
 /// Waits until a user has left the lobby.

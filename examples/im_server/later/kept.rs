@@ -12,7 +12,8 @@ use serde_json::value::RawValue;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reminder {
     pub(crate) number: u64,
-    /// The server that has stored it.
+    /// The server that has stored it. 0 in reminders of earlier versions.
+    #[serde(default)]
     pub(crate) server: u64,
     pub(crate) user: String,
     pub(crate) text: String,

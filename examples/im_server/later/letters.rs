@@ -16,11 +16,11 @@ const MAX_ENDED: usize = 10_000;
 #[derive(Default)]
 pub(super) struct Letters {
     pub(super) by_receiver: BTreeMap<String, BTreeMap<KeptId, Entry>>,
-    /// The messages of the replica by their expiry, until that is noticed.
+    /// The messages of the replica, ordered by expiry; removed once the expiry has been handled.
     pub(super) expiries: BTreeSet<(u64, String, KeptId)>,
     /// Messages that have ended, and could not be removed so far.
     pub(super) retries: BTreeSet<(String, KeptId)>,
-    /// Messages that have ended a while ago. If one is in the map again, because the store has lost
+    /// Messages that ended earlier. If one is in the map again, because the store has lost
     /// its removal or because a reminder has fired again, it is not delivered again.
     pub(super) ended: BTreeSet<KeptId>,
     pub(super) ended_in_order: VecDeque<KeptId>,
@@ -43,7 +43,7 @@ pub(super) enum State {
     Waiting,
     /// Sent to the receiver, and not acknowledged.
     Sent,
-    /// Was sent and not acknowledged; waits for the next login.
+    /// Was sent and not acknowledged in time; waits for the next login.
     Held,
 }
 

@@ -95,6 +95,14 @@ impl Later {
         }
     }
 
+    /// Returns a message whose connection has closed. If the receiver has another connection to
+    /// this server, the message is sent there.
+    pub(super) fn return_kept(&self, kept: &Kept) {
+        if self.mailbox.put_back(kept) {
+            self.notify(&kept.to);
+        }
+    }
+
     /// Adds a message to the map, unless it is there.
     pub(super) fn store(&self, kept: &Kept) -> Completion<Changed> {
         self.mail().update(vec![kept.addition()])
@@ -136,7 +144,7 @@ impl Later {
                 }
             };
             hub::send(&from, &sender, reply);
-            // Not before, so that its outcome is behind this reply.
+            // Not before, so that an outcome of this server is behind this reply.
             if later.mailbox.answered(&kept, is_stored) {
                 later.notify(&to);
             }

@@ -173,7 +173,16 @@ impl Mailbox {
         }
     }
 
-    /// Records that a message was sent and not acknowledged.
+    /// Records that the connection to which a message was sent has closed. Returns whether the
+    /// message can be sent.
+    pub(crate) fn put_back(&self, kept: &Kept) -> bool {
+        let mut letters = lock(&self.letters);
+        let Some(entry) = letters.get(&kept.to, kept.id) else { return false };
+        entry.state = State::Waiting;
+        entry.is_ready()
+    }
+
+    /// Records that a message was sent and not acknowledged in time.
     pub(crate) fn hold(&self, kept: &Kept) {
         if let Some(entry) = lock(&self.letters).get(&kept.to, kept.id) {
             entry.state = State::Held;

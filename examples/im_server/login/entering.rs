@@ -1,14 +1,14 @@
-//! A login that the store of all names has not answered yet.
+//! A login that the shared map of names has not answered yet.
 
 use super::names::NameAnswer;
 use crate::{
     protocol::Code,
     session::{Refusal, Session, busy, error_reply},
 };
-use netwheel::{HandlerRef, channel::InputGuard, prelude::*, time::Delay};
+use netwheel::{channel::InputGuard, prelude::*, time::Delay};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-/// How often the store is asked for a name that may be free soon.
+/// Maximum number of requests for a name that may be free soon.
 const ATTEMPTS: u32 = 10;
 /// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -18,36 +18,32 @@ pub(crate) struct Entering {
     pub(super) rooms: BTreeMap<String, (u64, u64)>,
     /// Whether the token of the login was right.
     pub(super) is_known: bool,
-    /// The session from which the client takes the name.
-    pub(super) replaced: Option<HandlerRef<Session>>,
     attempts: u32,
-    /// Held while the store is asked.
+    /// Whether the time limit for the login has passed.
+    pub(crate) is_overdue: bool,
+    /// Held while the request is in flight.
     pause: Option<InputGuard>,
 }
 
 impl Entering {
     pub(super) fn new(rooms: BTreeMap<String, (u64, u64)>, is_known: bool) -> Self {
-        Entering { rooms, is_known, replaced: None, attempts: 1, pause: None }
-    }
-
-    pub(super) fn replaces(&mut self, session: HandlerRef<Session>) {
-        self.replaced = Some(session);
+        Entering { rooms, is_known, attempts: 1, is_overdue: false, pause: None }
     }
 }
 
 impl Session {
-    /// Pauses reading until the store has answered.
+    /// Pauses reading until the map has answered.
     pub(super) fn wait_for_name(&mut self, ctx: &mut Context<'_, Self>) {
         if let Some(entering) = self.entering.as_mut().filter(|entering| entering.pause.is_none()) {
             entering.pause = Some(ctx.pause_reading());
         }
     }
 
-    /// Called when the store has answered.
+    /// Called when the map has answered.
     pub(crate) fn name_answered(&mut self, ctx: &mut Context<'_, Self>, answer: NameAnswer) -> Result {
         let Some(mut entering) = self.entering.take() else { return Ok(()) };
         let refusal = match answer {
-            NameAnswer::Granted => return self.welcome(ctx, *entering),
+            NameAnswer::Granted => return self.welcome(ctx, entering),
             NameAnswer::Taken { may_be_free: true, .. } if entering.attempts < ATTEMPTS => {
                 entering.attempts += 1;
                 self.entering = Some(entering);
@@ -62,7 +58,8 @@ impl Session {
             self.hub.release_name(&user, identity.who);
         }
         let Refusal(code, message) = refusal;
-        self.replies.write(ctx, error_reply(code, message))
+        self.replies.write(ctx, error_reply(code, message))?;
+        if entering.is_overdue { self.too_slow(ctx, "has not logged in") } else { Ok(()) }
     }
 
     fn ask_again(&mut self, ctx: &mut Context<'_, Self>) -> Result {

@@ -1,8 +1,8 @@
 //! The login of a client: its name, the session that it continues, and the rooms in which it
 //! resumes.
 //!
-//! A name is reserved at this server, and then asked for at the store of all names, which several
-//! servers may share. The client gets its `welcome` when the store has granted the name, and its
+//! A name is reserved at this server, and then asked for at the map of names that all servers of
+//! the store share. The client gets its `welcome` when the map has granted the name, and its
 //! requests are not read before.
 
 mod asking;
@@ -25,7 +25,7 @@ use netwheel::{
 };
 use resume_token::Claim;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
-use users::{LoggedIn, Login};
+use users::{Login, Reserved};
 
 /// Rooms that one user may be in at the same time.
 pub(crate) const MAX_ROOMS: usize = 32;
@@ -33,7 +33,7 @@ pub(crate) const MAX_ROOMS: usize = 32;
 /// Time after which a session ends whose client is at another server.
 const TAKE_OVER: Duration = Duration::from_millis(500);
 
-/// What a login has brought.
+/// The result of a login.
 pub(crate) struct Identity {
     /// The channel by which the name belongs to the session.
     pub(crate) who: ChannelId,
@@ -82,7 +82,7 @@ impl Session {
         }
     }
 
-    /// Reserves a name, and asks the store for it. Returns the answer if it is there.
+    /// Reserves a name, and asks the map for it. Returns the answer if it is there.
     fn begin_login(
         &mut self,
         ctx: &mut Context<'_, Self>,
@@ -104,32 +104,31 @@ impl Session {
         let claim = known.unwrap_or_else(|| self.hub.new_claim());
         let since = known.and_then(|claim| self.hub.names.since(&user, claim)).unwrap_or(now);
         let login = Login { session: ctx.handler_ref(), who: ctx.id(), claim, since };
-        let LoggedIn { user, replaced, is_held, must_ask } =
+        let Reserved { user, replaced, must_ask, is_shown } =
             self.hub.log_in(&user, login).map_err(|by| name_taken(&user, &by))?;
         self.user = Some(user.clone());
         self.identity = Some(Identity { who: ctx.id(), claim, has_unique_ids: unique_ids });
-        let mut entering = Entering::new(rooms, known.is_some());
-        match replaced {
-            Some(replaced) if is_held => entering.replaces(replaced),
-            // It waits for the same name.
-            Some(replaced) => hub::run(&replaced, Session::replaced),
-            None => {}
+        self.entering = Some(Box::new(Entering::new(rooms, known.is_some())));
+        if let Some(replaced) = replaced {
+            hub::run(&replaced, Session::replaced);
         }
-        self.entering = Some(Box::new(entering));
-        if is_held {
-            return Ok(Some(NameAnswer::Granted));
-        }
-        Ok(if must_ask { self.hub.ask_for_name(&user, claim, since) } else { None })
+        Ok(if must_ask { self.hub.ask_for_name(&user, claim, since, is_shown) } else { None })
     }
 
     /// Makes the client a member of the rooms in which it resumes, and welcomes it.
-    fn welcome(&mut self, ctx: &mut Context<'_, Self>, entering: Entering) -> Result {
+    fn welcome(&mut self, ctx: &mut Context<'_, Self>, entering: Box<Entering>) -> Result {
         let (Some(user), Some(Identity { who, claim, .. })) = (self.user.clone(), &self.identity) else {
             return Ok(());
         };
+        let who = *who;
+        if !self.hub.confirm_name(&user, who) {
+            // Another session of the client has the name by now. This one is about to end.
+            self.entering = Some(entering);
+            self.wait_for_name(ctx);
+            return Ok(());
+        }
         let resume_token = self.hub.tokens.token(&user, *claim, self.hub.unix_ms());
-        self.hub.confirm_name(&user, *who);
-        let Entering { rooms, is_known, replaced, .. } = entering;
+        let Entering { rooms, is_known, .. } = *entering;
         for (room, (epoch, offset)) in rooms {
             let position = Position::new(epoch, offset);
             let start = if is_known { Start::After(position) } else { Start::Unknown };
@@ -144,7 +143,7 @@ impl Session {
             self.resuming.rooms.push_back((entered, start));
         }
         // Now that the user is a member by this session, too.
-        if let Some(replaced) = replaced {
+        if let Some(replaced) = self.hub.take_replaced(&user, who) {
             hub::run(&replaced, Session::replaced);
         }
         log::debug!("{}: logged in", self.describe(ctx));

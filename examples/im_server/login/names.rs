@@ -6,14 +6,17 @@
 //! that had it ends its session.
 
 use super::resume_token::Claim;
-use crate::name;
+use crate::{hub::lock, name};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use netwheel::{
     Completion, Error, Result,
     broker::{MapCondition, MapEntry, MapEvent, MapTopic, Position, Topics},
 };
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+};
 
 /// The topic of the map.
 const TOPIC: &str = "users";
@@ -29,6 +32,9 @@ pub(crate) struct Names {
     map: MapTopic,
     /// The name of this server.
     node: String,
+    /// The skeletons of names whose release was refused because too many operations are unanswered.
+    /// At most those of the entries that this server holds.
+    unreleased: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// The value of an entry.
@@ -81,15 +87,24 @@ impl Names {
         };
         let map = topics.map(TOPIC).max_entries(MAX_USERS as u64).max_bytes(MAX_BYTES);
         let map = map.max_held(MAX_USERS).max_pending(MAX_PENDING).on_event(on_event).open()?;
-        Ok(Names { topics: topics.clone(), map, node: node.to_owned() })
+        Ok(Names { topics: topics.clone(), map, node: node.to_owned(), unreleased: Arc::default() })
     }
 
-    /// Makes a name that of this server, if it is free or if the same claim has it. Completes with
-    /// `None` if it is not.
-    pub(crate) fn take(&self, user: &str, claim: Claim, since: u64) -> Completion<Option<Position>> {
+    /// Acquires a name for this server, if it is free or if the same claim has it. Completes with
+    /// `None` if it is neither. `is_shown` tells whether a user of this server may have it already.
+    pub(crate) fn take(
+        &self,
+        user: &str,
+        claim: Claim,
+        since: u64,
+        is_shown: bool,
+    ) -> Completion<Option<Position>> {
         let looks = name::looks(user);
+        // Without a user here, an entry of this server is about to be removed.
+        let may_be_taken =
+            |found: &MapEntry| self.is_free(found, user, claim) || is_shown && is_of_node(found, &self.node);
         let condition = match self.map.get(&looks) {
-            Some(found) if self.is_free(&found, user, claim) => MapCondition::Unchanged(found.position),
+            Some(found) if may_be_taken(&found) => MapCondition::Unchanged(found.position),
             _ => MapCondition::Absent,
         };
         let entry = Entry { name: user.to_owned(), claim: text(claim), since };
@@ -120,10 +135,29 @@ impl Names {
         Entry::parse(found).is_some_and(|entry| entry.is_of(user, claim))
     }
 
+    /// Returns whether this server holds a name.
+    pub(crate) fn holds(&self, user: &str) -> bool {
+        self.map.holds(name::looks(user))
+    }
+
     /// Releases a name of this server.
     pub(crate) fn release(&self, user: &str) {
-        // If the store cannot be reached, the entry is removed later.
-        self.map.release(name::looks(user)).detach();
+        self.release_looks(name::looks(user));
+    }
+
+    pub(super) fn release_looks(&self, looks: String) {
+        let unreleased = Arc::downgrade(&self.unreleased);
+        self.map.release(looks.clone()).on_complete(move |released| {
+            // After other errors, the map removes the entry later.
+            if let (Err(Error::Full { .. }), Some(unreleased)) = (released, unreleased.upgrade()) {
+                lock(&unreleased).insert(looks);
+            }
+        });
+    }
+
+    /// Takes the skeletons of names that could not be released.
+    pub(super) fn take_unreleased(&self) -> BTreeSet<String> {
+        std::mem::take(&mut *lock(&self.unreleased))
     }
 
     /// Returns when the client with this claim has logged in at another server.

@@ -1,8 +1,9 @@
 //! The names in use at this server.
 //!
 //! Invariant: a name, and every name that looks like it, belongs to at most one connection: the
-//! newest one of its claim. An earlier connection of the same claim is replaced. A name is in use
-//! from the login on, also while the store of all names is asked for it.
+//! newest one of its claim. An earlier connection of the same claim is replaced once the shared map
+//! of names has granted the name to the newer one. A name is in use from the login on, also while
+//! the map is asked for it.
 
 use super::resume_token::Claim;
 use crate::{name, session::Session};
@@ -28,14 +29,19 @@ struct User {
     since: u64,
     rooms: BTreeSet<Arc<str>>,
     state: NameState,
+    /// Whether the map may have an entry of this server for the name.
+    is_shown: bool,
+    /// The user by an earlier connection, which has the name until the map has granted it to this
+    /// one. Its state is `Held`.
+    earlier: Option<Box<User>>,
 }
 
-/// What the store of all names has said about a name.
+/// The state of a name in the shared map of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NameState {
-    /// Nothing yet.
+    /// The request is in flight.
     Asked,
-    /// Nothing yet, although the session has ended.
+    /// The request is in flight, but the session has ended.
     Abandoned,
     /// The name is not free. The session may ask again.
     Refused,
@@ -65,15 +71,28 @@ pub(crate) struct Login {
     pub(crate) since: u64,
 }
 
-/// A name that was given to a session.
-pub(crate) struct LoggedIn {
+/// A name that is reserved for a session.
+pub(crate) struct Reserved {
     pub(crate) user: Arc<str>,
-    /// The session of the same claim that had the name.
+    /// A session of the same claim that waits for the name, too.
     pub(crate) replaced: Option<HandlerRef<Session>>,
-    /// Whether the name belongs to this server, so that the store need not be asked.
-    pub(crate) is_held: bool,
-    /// Whether the store has to be asked.
+    /// Whether the map has to be asked, because no request is in flight.
     pub(super) must_ask: bool,
+    /// Whether the map may have an entry of this server for the name.
+    pub(super) is_shown: bool,
+}
+
+/// The effect of an answer of the map.
+pub(super) enum Answered {
+    /// This session waits for the answer.
+    Waiting(HandlerRef<Session>),
+    /// The session has ended. An earlier one still has the name.
+    Unused,
+    /// The session has ended, and the name is not in use any more.
+    Free {
+        /// Whether the map may have an entry of this server.
+        is_shown: bool,
+    },
 }
 
 impl Users {
@@ -81,86 +100,127 @@ impl Users {
     ///
     /// # Errors
     /// Returns the name in conflict: the same name of another claim, or one that looks like it.
-    pub(crate) fn log_in(&mut self, name: &str, login: Login) -> Result<LoggedIn, Arc<str>> {
+    pub(crate) fn log_in(&mut self, name: &str, login: Login) -> Result<Reserved, Arc<str>> {
         let Login { session, who, claim, since } = login;
-        let (rooms, state) = (BTreeSet::new(), NameState::Asked);
-        let mut new = User { session, who, claim, since, rooms, state };
+        let mut new = User {
+            session,
+            who,
+            claim,
+            since,
+            rooms: BTreeSet::new(),
+            state: NameState::Asked,
+            is_shown: false,
+            earlier: None,
+        };
         match self.looks.entry(name::looks(name)) {
             Entry::Vacant(free) => {
                 let user: Arc<str> = name.into();
                 free.insert(user.clone());
                 self.by_name.insert(user.clone(), new);
-                Ok(LoggedIn { user, replaced: None, is_held: false, must_ask: true })
+                Ok(Reserved { user, replaced: None, must_ask: true, is_shown: false })
             }
             Entry::Occupied(taken) => {
                 let taken = taken.get().clone();
                 let same = self.by_name.get_mut(&taken).filter(|user| *taken == *name && user.claim == claim);
                 let Some(user) = same else { return Err(taken) };
-                // A name that is asked for is not asked for again.
-                new.state = match user.state {
-                    NameState::Abandoned | NameState::Refused | NameState::Lost => NameState::Asked,
-                    state => state,
-                };
-                new.since = user.since;
-                let must_ask = matches!(user.state, NameState::Refused | NameState::Lost);
-                let is_held = matches!(new.state, NameState::Granted | NameState::Held);
-                let replaced = std::mem::replace(user, new);
-                Ok(LoggedIn { user: taken, replaced: Some(replaced.session), is_held, must_ask })
+                let is_shown = user.is_shown;
+                (new.since, new.is_shown) = (user.since, is_shown);
+                let mut old = std::mem::replace(user, new);
+                // The client may have been at another server in the meantime, which the replica of
+                // this one does not show yet. So a name of this server is asked for, too.
+                let must_ask = !matches!(old.state, NameState::Asked | NameState::Abandoned);
+                if old.state == NameState::Held {
+                    user.earlier = Some(Box::new(old));
+                    return Ok(Reserved { user: taken, replaced: None, must_ask, is_shown });
+                }
+                user.earlier = old.earlier.take();
+                Ok(Reserved { user: taken, replaced: Some(old.session), must_ask, is_shown })
             }
         }
     }
 
-    /// Records the answer of the store. Returns the session that waits for it. `None` if that has
-    /// ended, and the name is free again.
-    pub(crate) fn answered(&mut self, name: &str, is_granted: bool) -> Option<HandlerRef<Session>> {
-        let user = self.by_name.get_mut(name)?;
+    /// Records the answer of the map.
+    pub(super) fn answered(&mut self, name: &str, is_granted: bool) -> Answered {
+        let Some(user) = self.by_name.get_mut(name) else {
+            return Answered::Free { is_shown: is_granted };
+        };
+        user.is_shown |= is_granted;
         match user.state {
             NameState::Asked => {
                 user.state = if is_granted { NameState::Granted } else { NameState::Refused };
-                return Some(user.session.clone());
+                Answered::Waiting(user.session.clone())
             }
-            NameState::Abandoned => self.remove(name),
-            _ => {}
-        }
-        None
-    }
-
-    /// Records that the store is asked again for the name of a session. Returns whether that is
-    /// useful.
-    pub(crate) fn ask_again(&mut self, name: &str, who: ChannelId) -> bool {
-        let user = self.of(name, who).filter(|user| user.state == NameState::Refused);
-        user.map(|user| user.state = NameState::Asked).is_some()
-    }
-
-    /// Records that a session has its name. From now on it is found.
-    pub(crate) fn confirm(&mut self, name: &str, who: ChannelId) {
-        if let Some(user) = self.of(name, who).filter(|user| user.state == NameState::Granted) {
-            user.state = NameState::Held;
+            NameState::Abandoned => {
+                let is_shown = user.is_shown;
+                self.remove(name);
+                Answered::Free { is_shown }
+            }
+            _ => Answered::Unused,
         }
     }
 
-    /// Records that the name with this skeleton belongs to another server. Returns the session that
-    /// had it.
-    pub(crate) fn lost(&mut self, looks: &str) -> Option<HandlerRef<Session>> {
-        let user = self.by_name.get_mut(self.looks.get(looks)?)?;
-        let had_name = matches!(user.state, NameState::Granted | NameState::Held);
-        had_name.then(|| {
+    /// Records that the map is asked again for the name of a session. Returns whether it may have
+    /// an entry of this server. `None` if it need not be asked.
+    pub(super) fn ask_again(&mut self, name: &str, who: ChannelId) -> Option<bool> {
+        let user = self.of(name, who).filter(|user| user.state == NameState::Refused)?;
+        user.state = NameState::Asked;
+        Some(user.is_shown)
+    }
+
+    /// Records that a session has its name. From now on it is found. Returns whether the name still
+    /// belongs to it.
+    pub(crate) fn confirm(&mut self, name: &str, who: ChannelId) -> bool {
+        let user = self.of(name, who).filter(|user| user.state == NameState::Granted);
+        user.map(|user| user.state = NameState::Held).is_some()
+    }
+
+    /// Takes the session that has had the name until it was granted to this one.
+    pub(crate) fn take_earlier(&mut self, name: &str, who: ChannelId) -> Option<HandlerRef<Session>> {
+        let user = self.of(name, who).filter(|user| user.state == NameState::Held)?;
+        user.earlier.take().map(|earlier| earlier.session)
+    }
+
+    /// Records that the name with this skeleton belongs to another server. Returns the sessions
+    /// that had it.
+    pub(crate) fn lost(&mut self, looks: &str) -> Vec<HandlerRef<Session>> {
+        let user = self.looks.get(looks).and_then(|name| self.by_name.get_mut(name));
+        let Some(user) = user else { return Vec::new() };
+        user.is_shown = false;
+        let mut sessions: Vec<_> = user.earlier.take().map(|earlier| earlier.session).into_iter().collect();
+        if matches!(user.state, NameState::Granted | NameState::Held) {
             user.state = NameState::Lost;
-            user.session.clone()
-        })
+            sessions.push(user.session.clone());
+        }
+        sessions
     }
 
-    /// Releases the name of a session, unless another session has replaced it. Returns whether the
-    /// store has granted the name.
+    /// Releases the name of a session. An earlier session that still has the name keeps it. Returns
+    /// whether the name is not in use any more, and the map may have an entry of this server.
     pub(crate) fn release(&mut self, name: &str, who: ChannelId) -> bool {
-        let Some(user) = self.of(name, who) else { return false };
-        let state = user.state;
-        if state == NameState::Asked {
+        let Some(user) = self.by_name.get_mut(name) else { return false };
+        if user.who != who {
+            user.earlier.take_if(|earlier| earlier.who == who);
+            return false;
+        }
+        if let Some(earlier) = user.earlier.take() {
+            let is_shown = user.is_shown;
+            *user = *earlier;
+            user.is_shown = is_shown;
+            return false;
+        }
+        if user.state == NameState::Asked {
             user.state = NameState::Abandoned;
             return false;
         }
+        let is_shown = user.is_shown;
         self.remove(name);
-        matches!(state, NameState::Granted | NameState::Held)
+        is_shown
+    }
+
+    /// Returns whether a user has a name with this skeleton, so that its end releases the name.
+    pub(super) fn is_shown(&self, looks: &str) -> bool {
+        let user = self.looks.get(looks).and_then(|name| self.by_name.get(name));
+        user.is_some_and(|user| user.is_shown)
     }
 
     fn remove(&mut self, name: &str) {
@@ -174,7 +234,8 @@ impl Users {
     }
 
     fn held(&self, name: &str) -> Option<&User> {
-        self.by_name.get(name).filter(|user| user.state == NameState::Held)
+        let user = self.by_name.get(name)?;
+        if user.state == NameState::Held { Some(user) } else { user.earlier.as_deref() }
     }
 
     /// Returns the current directory entry of a name.
@@ -202,7 +263,12 @@ impl Users {
         }
     }
 
+    /// Returns the user by one of its connections.
     fn of(&mut self, name: &str, who: ChannelId) -> Option<&mut User> {
-        self.by_name.get_mut(name).filter(|user| user.who == who)
+        let user = self.by_name.get_mut(name)?;
+        if user.who == who {
+            return Some(user);
+        }
+        user.earlier.as_deref_mut().filter(|earlier| earlier.who == who)
     }
 }

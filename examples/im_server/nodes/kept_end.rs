@@ -2,7 +2,7 @@
 
 use super::{Letter, NodeMessage, Nodes};
 use crate::{
-    hub::{Hub, Route},
+    hub::{self, Hub, Route},
     later::{self, KeptId},
     protocol::{Code, Reply},
 };
@@ -60,8 +60,8 @@ impl Nodes {
     pub(super) fn kept_ended(hub: &Arc<Hub>, end: &KeptEnd) {
         match hub.route(&end.from) {
             Route::Here(session) => {
-                let reply = end.reply();
-                let _ = session.execute(move |_, ctx| ctx.write(reply));
+                // The topic has delivered the outcome, so no server repeats it.
+                hub::send(&end.from, session.channel(), end.reply());
             }
             // The sender has changed its server. A server that has sent it before does not send it
             // again.

@@ -1,7 +1,7 @@
 //! The other servers of the store.
 //!
 //! Each server has a topic with its name, through which other servers pass direct messages to its
-//! users. The outcome takes the same way back to the sender's server, which waits for it for a
+//! users. The outcome returns by the same path to the sender's server, which waits for it for a
 //! limited time.
 //!
 //! Invariant: each direct message that was passed on ends once: with the first outcome, or when its
@@ -50,7 +50,7 @@ pub(crate) struct Nodes {
     /// Differs between all servers of the store, and after a restart.
     server: u64,
     topics: Topics,
-    /// Keeps the messages to this server coming.
+    /// Keeps the subscription to this server's topic.
     watch: OnceLock<TopicWatch>,
     /// Number of the next message.
     next: AtomicU64,
@@ -109,7 +109,7 @@ impl Nodes {
     // ---- direct messages to users of other servers ----------------------------------------------
 
     /// Passes a direct message to the server of its receiver. It ends at `expires` at the latest,
-    /// which is not before that of any earlier message.
+    /// or some milliseconds later. These times are about in the order of the calls.
     pub(crate) fn pass(
         self: &Arc<Self>,
         node: &str,

@@ -10,7 +10,8 @@ use std::{
 
 /// Maximum number of outcomes that wait. Further ones are dropped.
 const MAX: usize = 10_000;
-/// Number of attempts for each outcome. After them, its message has ended at the sender's server.
+/// Number of attempts for each outcome. After them, a direct message has usually ended at the
+/// sender's server. The outcome of a kept message is lost.
 const ATTEMPTS: u32 = 60;
 /// Time between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -32,7 +32,9 @@ struct StoredMessage<'a> {
     /// The sender's id, which only the sender's copy has.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     id: Option<&'a RawValue>,
-    /// The number of the sender's server. Another server may have a user of the same name.
+    /// The number of the sender's server. Another server may have a user of the same name. 0 in
+    /// messages of earlier versions.
+    #[serde(default)]
     server: u64,
     #[serde(borrow)]
     from: Cow<'a, str>,

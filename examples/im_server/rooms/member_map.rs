@@ -10,7 +10,7 @@ use super::{
 };
 use crate::hub::{Hub, lock};
 use netwheel::{
-    Completion, Result,
+    Completion, Error, Result,
     broker::{MapEntry, MapEvent, MapTopic, TopicName, store::Snapshot},
 };
 use std::sync::{Arc, Mutex, OnceLock};
@@ -30,9 +30,12 @@ pub(super) struct MemberMap {
 
 impl MemberMap {
     /// Shows to other servers whether a user is a member of a room at this server.
+    ///
+    /// A member whose name belongs to another server is shown there. Its session here may take
+    /// several seconds to close.
     pub(super) fn show(room: &Arc<Room>, user: &Arc<str>, hub: &Arc<Hub>) {
         let _order = lock(&room.shared.order);
-        let is_here = room.has_local(user);
+        let is_here = room.has_local(user) && hub.find(user).is_some();
         let map = match room.shared.map.get() {
             Some(map) => map,
             // Nothing was shown.
@@ -45,11 +48,15 @@ impl MemberMap {
                 }
             },
         };
-        if !is_here {
-            // If the store cannot be reached, the entry is removed later.
-            return map.release(user.to_string()).detach();
-        }
         let (hub, room, user) = (Arc::downgrade(hub), room.name().clone(), user.clone());
+        if !is_here {
+            return map.release(user.to_string()).on_complete(move |released| {
+                // After other errors, the map removes the entry later.
+                if let (Err(Error::Full { .. }), Some(hub)) = (released, hub.upgrade()) {
+                    hub.rooms.unshown.add(&room, &user, hub.now());
+                }
+            });
+        }
         map.hold(user.to_string(), VALUE, None).on_complete(move |held| {
             if let (Err(error), Some(hub)) = (held, hub.upgrade()) {
                 log::debug!("{user} is not shown in {room}: {error:#}");

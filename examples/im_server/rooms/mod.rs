@@ -48,7 +48,7 @@ pub(crate) struct Rooms {
     next: AtomicU64,
     /// Rooms with joins and leaves that have not been announced.
     pub(crate) announcer: Announcer,
-    /// Members that are not shown to other servers yet.
+    /// Members whose entries in the maps of rooms may be wrong.
     unshown: Unshown,
 }
 
@@ -111,10 +111,12 @@ impl Rooms {
         MemberMap::show(room, user, hub);
     }
 
-    /// Shows members to other servers again, after an attempt has failed. Called periodically.
+    /// Shows members to other servers again, or removes them there, after an attempt has failed.
+    /// Called periodically.
     pub(crate) fn tick(&self, now: Instant, hub: &Arc<Hub>) {
         for (room, user) in self.unshown.take(now) {
-            if let Some(room) = self.find(&room).filter(|room| room.has_local(&user)) {
+            // Without members here, the map is closed, which removes its entries.
+            if let Some(room) = self.find(&room) {
                 MemberMap::show(&room, &user, hub);
             }
         }

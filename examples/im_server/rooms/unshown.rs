@@ -1,5 +1,5 @@
-//! `Unshown`: members that other servers do not see, because the store cannot be reached, or
-//! because another server has shown them.
+//! `Unshown`: members whose entries in the maps of rooms may be wrong. The store cannot be reached,
+//! too many operations are unanswered, or another server has shown the member.
 
 use crate::hub::lock;
 use std::{
@@ -8,8 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time after which a member is shown again. Longer than a session stays whose client is at another
-/// server.
+/// Time after which the entry of a member is set or removed again. By then, a server usually knows
+/// that the name belongs to another one.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The names of a room and a user.
