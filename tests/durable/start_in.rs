@@ -40,8 +40,8 @@ fn store_error<T>(result: Result<T, Error>) -> StoreError {
     }
 }
 
-/// Repeats a start that found the file locked: on a slow disk, the other connection can hold the lock
-/// for longer than either of them waits.
+/// Repeats a start that found the file locked: on a slow disk, the other connection can hold the
+/// lock for longer than either of them waits.
 fn until_free(start: impl Fn() -> Result<TimerId, Error>) {
     loop {
         match start() {
