@@ -6,13 +6,17 @@ use crate::{
     im::*,
     login::users::Login,
     support::{
+        logs,
         loops::one_loop,
         wait::{SECOND, done, wait_until},
     },
 };
-use netwheel::broker::{
-    MapTopic, MemoryBroker, TopicName, Topics,
-    store::{MapChange, Position, Publication},
+use netwheel::{
+    broker::{
+        MapTopic, MemoryBroker, TopicName, Topics,
+        store::{MapChange, Position, Publication},
+    },
+    prelude::*,
 };
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -526,6 +530,42 @@ fn a_member_whose_earlier_session_closes_slowly_does_not_leave() {
     c.announce();
     bob.hear().iter().for_each(|reply| assert!(reply.get("left").is_none(), "{reply}"));
     assert_eq!(who(&mut bob), members(&["ann", "bob"]));
+}
+
+#[test]
+fn a_member_of_a_later_room_with_the_name_stays_shown() {
+    let servers = Servers::new();
+    let (mut ann, mut bob) = (servers.a.login("ann"), servers.b.login("bob"));
+    let hub = &servers.a.hub;
+    let (user, channel) = ("ann".into(), hub.find("ann").unwrap().channel().id());
+    ann.join("lobby");
+    let first = hub.rooms.find("lobby").unwrap();
+    ann.say(json!({ "type": "leave", "room": "lobby" }));
+    ann.join("lobby");
+    // The thread of the first leave continues only now.
+    hub.rooms.leave(&first, &user, channel, hub);
+    assert_eq!(who(&mut bob), members(&["ann"]));
+    // And one whose room has no member of this server any more.
+    ann.say(json!({ "type": "leave", "room": "lobby" }));
+    hub.rooms.leave(&first, &user, channel, hub);
+    assert_eq!(who(&mut bob), members(&[]));
+}
+
+#[test]
+fn a_map_of_members_that_cannot_be_opened_is_logged_once() {
+    logs::collect();
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    // The names, the messages to this server, and those of the room.
+    let topics = Topics::builder(&group, MemoryBroker::new()).node("a").max_topics(3).build().unwrap();
+    let a = World::on(topics, "a");
+    let mut members = ["ann", "bob"].map(|user| a.login(user));
+    for member in &mut members {
+        member.join("unshown");
+        assert_eq!(kinds(&member.hear()), ["joined"]);
+    }
+    let now = Instant::now();
+    (1..5).for_each(|n| a.hub.rooms.tick(now + 2 * n * SECOND, &a.hub));
+    assert_eq!(logs::lines_with("the members of unshown").len(), 1);
 }
 
 #[test]
