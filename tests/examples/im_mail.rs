@@ -2,6 +2,7 @@
 //! their outcomes.
 
 use crate::{
+    faulty::Faulty,
     im::{
         later::{
             Kept, KeptId, Later,
@@ -20,7 +21,7 @@ use crate::{
 use netwheel::{
     EventLoopGroup,
     broker::{
-        MapTopic, MemoryBroker, Position, TopicName,
+        MapTopic, MemoryBroker, Position, TopicName, Topics,
         store::{MapChange, MapUpdate},
     },
     durable::{Due, DurableTimers, Late, MemoryDisk, Retry, Topic},
@@ -47,7 +48,11 @@ struct Server {
 
 impl Server {
     fn new(store: &MemoryBroker, node: &str, expiry: Duration, timers: &MemoryDisk) -> Self {
-        let (world, group) = (World::on(topics_on(store.clone(), node), node), one_loop());
+        Self::on(topics_on(store.clone(), node), node, expiry, timers)
+    }
+
+    fn on(topics: Topics, node: &str, expiry: Duration, timers: &MemoryDisk) -> Self {
+        let (world, group) = (World::on(topics, node), one_loop());
         let later = Later::start_on(timers.open().unwrap(), expiry, &world.hub, &group).unwrap();
         world.hub.set_later(later.clone());
         Server { world, later, _group: group }
@@ -170,6 +175,28 @@ fn a_sender_whose_loop_has_too_many_tasks_does_not_miss_an_outcome() {
     while channel.execute(|_| Ok(())).is_ok() {}
     bob.ack(1);
     assert_eq!(ann.hear_one(), delivered("bob", 1));
+}
+
+#[test]
+fn an_outcome_is_behind_the_answer_of_the_store() {
+    let store = MemoryBroker::new();
+    let faulty = Faulty::new(&store, one_loop().next());
+    let a = Server::on(topics_on(faulty.clone(), "a"), "a", HOUR, &MemoryDisk::new());
+    let b = Server::new(&store, "b", HOUR, &MemoryDisk::new());
+    let (mut ann, _) = a.log_in("ann");
+    faulty.hold_change_answers();
+    ann.direct("bob", 1);
+    let (mut bob, messages) = b.log_in("bob");
+    assert_eq!(messages, [psst("ann", 1)]);
+    bob.ack(1);
+    ann.hear_nothing();
+    faulty.release_change_answers();
+    let mut outcomes = Vec::new();
+    wait_until("both are there", || {
+        outcomes.extend(ann.hear());
+        outcomes.len() == 2
+    });
+    assert_eq!((&outcomes[0]["type"], &outcomes[1..]), (&json!("kept"), &[delivered("bob", 1)][..]));
 }
 
 #[test]
@@ -443,7 +470,7 @@ fn a_message_is_sent_when_its_sender_is_notified_and_until_it_expires() {
     assert!(matches!(mailbox.next("bob", 1000, 0), Next::Empty));
     assert!(!mailbox.arrived(kept(1, 100), Position::new(1, 1), |_| unreachable!("it is counted")));
     assert!(matches!(mailbox.next("bob", 1000, 0), Next::Empty));
-    assert!(mailbox.answered(&own, true));
+    assert!(mailbox.answered(&own, true).is_ready);
     assert_eq!(mailbox.receivers(), ["bob"]);
     assert!(matches!(mailbox.next("bob", 3, 0), Next::TooLarge));
     assert!(matches!(mailbox.next("bob", 1000, 100), Next::Empty), "expired");
@@ -453,7 +480,7 @@ fn a_message_is_sent_when_its_sender_is_notified_and_until_it_expires() {
     let mut other = kept(2, 100);
     other.to = "cy".to_owned();
     let other = mailbox.add(other, shares);
-    assert!(!mailbox.answered(&other, false));
+    assert!(!mailbox.answered(&other, false).is_ready);
     assert!(!mailbox.is_known("cy", id(2)));
 }
 

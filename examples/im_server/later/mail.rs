@@ -144,12 +144,22 @@ impl Later {
                 }
             };
             hub::send(&from, &sender, reply);
-            // Not before, so that an outcome of this server is behind this reply.
-            if later.mailbox.answered(&kept, is_stored) {
+            // Not before, so that the outcome is behind this reply.
+            let answered = later.mailbox.answered(&kept, is_stored);
+            if answered.is_ready {
                 later.notify(&to);
+            }
+            if let (Some(end), Some(hub)) = (answered.outcome, later.hub.upgrade()) {
+                Nodes::kept_ended(&hub, &end);
             }
         });
         Ok(())
+    }
+
+    /// Keeps an outcome until the sender knows that the message is stored. Returns `false` if the
+    /// sender knows it already.
+    pub(crate) fn hold_outcome(&self, end: &KeptEnd) -> bool {
+        self.mailbox.hold_outcome(end)
     }
 
     /// Ends a message: removes it from the map. The server that has removed it reports the outcome.
