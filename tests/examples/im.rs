@@ -40,6 +40,8 @@ pub(crate) mod pace;
 pub(crate) mod protocol;
 #[path = "../../examples/im/request.rs"]
 pub(crate) mod request;
+#[path = "../../examples/im_server/retry_pause.rs"]
+pub(crate) mod retry_pause;
 #[path = "../../examples/im_server/rooms/mod.rs"]
 pub(crate) mod rooms;
 #[path = "../../examples/im_server/session.rs"]

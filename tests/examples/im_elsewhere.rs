@@ -687,6 +687,33 @@ fn a_message_without_a_server_is_read() {
 // ---- costs ----------------------------------------------------------------------------------
 
 #[test]
+fn a_login_costs_the_client_as_much_as_other_requests_to_the_store() {
+    let Servers { a, b, topics_of_b, .. } = Servers::new();
+    let rates = pace::Rates { requests: 10, deliveries: 0, congestion: Duration::ZERO };
+    let b = b.settings(session::Settings { rates, ..SETTINGS });
+    let (_ann, _bob) = (a.login("ann"), b.login("bob"));
+    // A burst is 20, and one request may exceed it.
+    for (name, answered) in [("ann", 5), ("bob", 21)] {
+        let mut client = b.connect();
+        for _ in 0..50 {
+            client.say(json!({ "type": "login", "user": name }));
+        }
+        assert_eq!(client.hear().len(), answered, "{name}");
+    }
+    // Each of ten attempts costs 5.
+    let names = topics_of_b.map("users").open().unwrap();
+    assert!(names.hold("cy", "", None).wait().unwrap().is_some());
+    let mut cy = b.connect();
+    cy.say(json!({ "type": "login", "user": "cy" }));
+    cy.0.advance(2 * SECOND);
+    assert_eq!(cy.hear_error().0, "name_taken");
+    cy.say(json!({ "type": "ping" }));
+    cy.hear_nothing();
+    cy.0.advance(2 * SECOND);
+    assert_eq!(kinds(&cy.hear()), ["pong"]);
+}
+
+#[test]
 fn a_login_and_a_join_are_one_operation_of_the_store_each() {
     let topics = topics_on(MemoryBroker::new(), "a");
     let world = World::on(topics.clone(), "a");

@@ -15,7 +15,7 @@ use crate::{
     support::{
         line_client::LineClient,
         loops::{end, one_loop},
-        wait::{HOUR, done, wait_until},
+        wait::{HOUR, SECOND, done, wait_until},
     },
 };
 use netwheel::{
@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use std::{
     sync::{Arc, Barrier},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Servers of one store, which keep messages.
@@ -426,6 +426,7 @@ fn mailbox_with(number: u64) -> Mailbox {
 
 #[test]
 fn an_end_without_an_answer_is_reported_when_the_message_is_gone() {
+    let now = Instant::now();
     for [is_again, is_gone] in [[false, true], [true, true], [true, false]] {
         let mailbox = mailbox_with(1);
         let removal = mailbox.begin_end("bob", id(1), End::Delivered).unwrap();
@@ -435,7 +436,7 @@ fn an_end_without_an_answer_is_reported_when_the_message_is_gone() {
             assert_eq!(mailbox.gone(&kept(1, 100)), Some(End::Delivered));
             continue;
         }
-        assert_eq!(mailbox.due(0), [("bob".to_owned(), id(1))]);
+        assert_eq!(mailbox.retries(now), [("bob".to_owned(), id(1))]);
         // The end stays what it was.
         let removal = mailbox.begin_end("bob", id(1), End::Expired).unwrap();
         if is_gone {
@@ -443,22 +444,28 @@ fn an_end_without_an_answer_is_reported_when_the_message_is_gone() {
         }
         assert_eq!(mailbox.end_answered(&removal, Removed::No), Some(End::Delivered));
         assert!(mailbox.is_known("bob", id(1)));
-        assert_eq!(mailbox.due(u64::MAX), []);
+        assert_eq!(mailbox.expired(u64::MAX), []);
+        assert_eq!(mailbox.retries(now + SECOND), []);
     }
 }
 
 #[test]
 fn an_end_that_has_failed_is_tried_again_and_one_of_another_server_is_not_reported() {
-    let mailbox = mailbox_with(1);
+    let (mailbox, now) = (mailbox_with(1), Instant::now());
     let removal = mailbox.begin_end("bob", id(1), End::Delivered).unwrap();
     assert_eq!(mailbox.end_answered(&removal, Removed::Failed), None);
-    let due = ("bob".to_owned(), id(1));
-    assert_eq!(mailbox.due(100), [due.clone(), due], "it has expired, too");
+    let due = [("bob".to_owned(), id(1))];
+    assert_eq!((mailbox.expired(99), mailbox.expired(100)), (vec![], due.to_vec()), "it has expired, too");
+    assert_eq!(mailbox.retries(now), due);
+    let removal = mailbox.begin_end("bob", id(1), End::Expired).unwrap();
+    assert_eq!(mailbox.end_answered(&removal, Removed::Failed), None);
+    assert_eq!(mailbox.retries(now + SECOND / 2), [], "the store may still be away");
+    assert_eq!(mailbox.retries(now + SECOND), due);
     let removal = mailbox.begin_end("bob", id(1), End::Expired).unwrap();
     assert_eq!(mailbox.end_answered(&removal, Removed::No), None);
     assert!(matches!(mailbox.next("bob", 1000, 0), Next::Empty), "not sent again");
     assert_eq!(mailbox.gone(&kept(1, 100)), None);
-    assert_eq!(mailbox.due(u64::MAX), []);
+    assert_eq!((mailbox.expired(u64::MAX), mailbox.retries(now + 2 * SECOND)), (vec![], vec![]));
     assert!(!mailbox.is_known("bob", id(1)));
 }
 

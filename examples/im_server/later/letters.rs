@@ -4,7 +4,7 @@ use super::{
     kept::{Kept, KeptId},
     mailbox::Shares,
 };
-use crate::nodes::KeptEnd;
+use crate::{nodes::KeptEnd, retry_pause::RetryPause};
 use netwheel::broker::Position;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -24,6 +24,7 @@ pub(super) struct Letters {
     pub(super) expiries: BTreeSet<(u64, String, KeptId)>,
     /// Messages that have ended, and could not be removed so far.
     pub(super) retries: BTreeSet<(String, KeptId)>,
+    pub(super) retry_pause: RetryPause,
     /// Messages that ended earlier. If one is in the map again, because the store has lost
     /// its removal or because a reminder has fired again, it is not delivered again.
     pub(super) ended: BTreeSet<KeptId>,

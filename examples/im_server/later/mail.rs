@@ -197,7 +197,9 @@ impl Later {
 
     /// Ends messages that have expired, and tries removals again. Called periodically.
     pub(crate) fn tick(self: &Arc<Self>, hub: &Hub) {
-        for (to, id) in self.mailbox.due(unix_ms(&*self.clock)) {
+        let expired = self.mailbox.expired(unix_ms(&*self.clock));
+        // The end of a message whose removal has failed stays the same.
+        for (to, id) in expired.into_iter().chain(self.mailbox.retries(hub.now())) {
             self.end(&to, id, End::Expired);
         }
         let has_authority = hub.nodes.has_authority();

@@ -19,6 +19,7 @@ use netwheel::broker::Position;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
+    time::Instant,
 };
 
 /// Maximum number of direct messages that are kept for one user, and from one user.
@@ -223,22 +224,27 @@ impl Mailbox {
 
     // ---- end ------------------------------------------------------------------------------------
 
-    /// Returns messages that have expired, and those whose removal has failed.
-    pub(crate) fn due(&self, now: u64) -> Vec<(String, KeptId)> {
+    /// Returns messages that have expired, by the time of day in milliseconds. Each is returned
+    /// once.
+    pub(crate) fn expired(&self, now: u64) -> Vec<(String, KeptId)> {
         let mut letters = lock(&self.letters);
-        let mut due = Vec::new();
-        while due.len() < MAX_DUE
+        let mut expired = Vec::new();
+        while expired.len() < MAX_DUE
             && letters.expiries.first().is_some_and(|(expires, ..)| *expires <= now)
             && let Some((_, to, id)) = letters.expiries.pop_first()
         {
-            due.push((to, id));
+            expired.push((to, id));
         }
-        while due.len() < MAX_DUE
-            && let Some(retry) = letters.retries.pop_first()
-        {
-            due.push(retry);
+        expired
+    }
+
+    /// Returns messages whose removal has failed, if it is time to try again.
+    pub(crate) fn retries(&self, now: Instant) -> Vec<(String, KeptId)> {
+        let mut letters = lock(&self.letters);
+        if letters.retries.is_empty() || !letters.retry_pause.is_over(now) {
+            return Vec::new();
         }
-        due
+        std::iter::from_fn(|| letters.retries.pop_first()).take(MAX_DUE).collect()
     }
 
     /// Begins to end a message, unless that is under way. An end that has begun stays the same.

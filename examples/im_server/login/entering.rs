@@ -2,6 +2,7 @@
 
 use super::names::NameAnswer;
 use crate::{
+    pace::Cost,
     protocol::Code,
     session::{Refusal, Session, busy, error_reply},
 };
@@ -66,6 +67,8 @@ impl Session {
         let (Some(_), Some(user), Some(identity)) = (&self.entering, &self.user, &self.identity) else {
             return Ok(());
         };
+        self.pace.charge(Cost::stored());
+        self.pace.settle(ctx);
         match self.hub.ask_again_for_name(user, identity.who, identity.claim) {
             Some(answer) => self.name_answered(ctx, answer),
             None => Ok(()),

@@ -13,6 +13,7 @@ pub(crate) mod users;
 
 use crate::{
     hub, name,
+    pace::Cost,
     protocol::{Code, Reason, Reply, Resume, VERSION},
     rooms::{Room, Start},
     session::{Refusal, Session, Settings, bad_name, bye, error_reply},
@@ -112,7 +113,11 @@ impl Session {
         if let Some(replaced) = replaced {
             hub::run(&replaced, Session::replaced);
         }
-        Ok(if must_ask { self.hub.ask_for_name(&user, claim, since, is_shown) } else { None })
+        if !must_ask {
+            return Ok(None);
+        }
+        self.pace.charge(Cost::stored());
+        Ok(self.hub.ask_for_name(&user, claim, since, is_shown))
     }
 
     /// Makes the client a member of the rooms in which it resumes, and welcomes it.
