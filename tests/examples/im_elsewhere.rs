@@ -81,14 +81,6 @@ fn kinds(replies: &[Value]) -> Vec<&str> {
     replies.iter().map(|reply| reply["type"].as_str().unwrap()).collect()
 }
 
-fn psst(from: &str, id: u64) -> Value {
-    json!({ "type": "direct", "from": from, "text": "psst", "id": id })
-}
-
-fn delivered(to: &str, id: impl Into<Value>) -> Value {
-    json!({ "type": "delivered", "to": to, "id": id.into() })
-}
-
 fn members(users: &[&str]) -> Value {
     json!({ "type": "members", "room": "lobby", "users": users })
 }
@@ -197,6 +189,26 @@ fn a_server_without_its_lease_delivers_no_direct_message() {
     bob.direct("dan", 1);
     assert_eq!(bob.hear_error(), refused("busy", 1));
     dan.hear_nothing();
+}
+
+#[test]
+fn a_direct_message_from_another_server_is_not_delivered_without_the_lease() {
+    let store = MemoryBroker::new();
+    let leased = Leased::new(&store, "b");
+    let (a, b) = (World::on(topics_on(store, "a"), "a"), World::on(leased.topics.clone(), "b"));
+    let (mut ann, mut bob) = (a.login("ann"), b.login("bob"));
+    leased.end_lease();
+    ann.direct("bob", 1);
+    let mut outcomes = Vec::new();
+    wait_until("the message has ended", || {
+        outcomes = ann.hear();
+        !outcomes.is_empty()
+    });
+    assert_eq!(outcomes.iter().map(error_of).collect::<Vec<_>>(), [refused("undelivered", 1)]);
+    bob.hear_nothing();
+    leased.begin_lease();
+    ann.direct("bob", 2);
+    wait_until("the next one has arrived", || bob.hear().contains(&psst("ann", 1)));
 }
 
 // ---- names ----------------------------------------------------------------------------------

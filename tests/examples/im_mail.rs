@@ -25,12 +25,14 @@ use netwheel::{
         store::{MapChange, MapUpdate},
     },
     durable::{Due, DurableTimers, Late, MemoryDisk, Retry, Topic},
+    testing::ManualClock,
+    time::{Clock, default_clock},
 };
 use serde_json::{Value, json};
 use std::{
     sync::{Arc, Barrier},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 /// Servers of one store, which keep messages.
@@ -48,12 +50,12 @@ struct Server {
 
 impl Server {
     fn new(store: &MemoryBroker, node: &str, expiry: Duration, timers: &MemoryDisk) -> Self {
-        Self::on(topics_on(store.clone(), node), node, expiry, timers)
+        Self::on(topics_on(store.clone(), node), node, expiry, default_clock(), timers)
     }
 
-    fn on(topics: Topics, node: &str, expiry: Duration, timers: &MemoryDisk) -> Self {
+    fn on(topics: Topics, node: &str, expiry: Duration, clock: Arc<dyn Clock>, timers: &MemoryDisk) -> Self {
         let (world, group) = (World::on(topics, node), one_loop());
-        let later = Later::start_on(timers.open().unwrap(), expiry, &world.hub, &group).unwrap();
+        let later = Later::start_on(timers.open().unwrap(), expiry, clock, &world.hub, &group).unwrap();
         world.hub.set_later(later.clone());
         Server { world, later, _group: group }
     }
@@ -74,8 +76,16 @@ impl Server {
 
 impl Servers {
     fn new(expiry: Duration) -> Self {
+        Self::at(default_clock(), expiry)
+    }
+
+    /// Creates servers on which messages expire by a clock.
+    fn at(clock: Arc<dyn Clock>, expiry: Duration) -> Self {
         let store = MemoryBroker::new();
-        let [a, b] = ["a", "b"].map(|node| Server::new(&store, node, expiry, &MemoryDisk::new()));
+        let [a, b] = ["a", "b"].map(|node| {
+            let topics = topics_on(store.clone(), node);
+            Server::on(topics, node, expiry, clock.clone(), &MemoryDisk::new())
+        });
         Servers { store, a, b }
     }
 
@@ -93,14 +103,6 @@ fn keep(client: &mut Client, to: &str, id: impl Into<Value>) {
     client.direct(to, id);
     let kept = client.hear_one();
     assert_eq!((&kept["type"], &kept["to"]), (&json!("kept"), &json!(to)), "{kept}");
-}
-
-fn psst(from: &str, id: u64) -> Value {
-    json!({ "type": "direct", "from": from, "text": "psst", "id": id })
-}
-
-fn delivered(to: &str, id: impl Into<Value>) -> Value {
-    json!({ "type": "delivered", "to": to, "id": id.into() })
 }
 
 // ---- servers in one process -----------------------------------------------------------------
@@ -181,7 +183,8 @@ fn a_sender_whose_loop_has_too_many_tasks_does_not_miss_an_outcome() {
 fn an_outcome_is_behind_the_answer_of_the_store() {
     let store = MemoryBroker::new();
     let faulty = Faulty::new(&store, one_loop().next());
-    let a = Server::on(topics_on(faulty.clone(), "a"), "a", HOUR, &MemoryDisk::new());
+    let topics = topics_on(faulty.clone(), "a");
+    let a = Server::on(topics, "a", HOUR, default_clock(), &MemoryDisk::new());
     let b = Server::new(&store, "b", HOUR, &MemoryDisk::new());
     let (mut ann, _) = a.log_in("ann");
     faulty.hold_change_answers();
@@ -220,47 +223,67 @@ fn the_outcome_finds_the_sender_at_its_server_of_that_time() {
     ann.hear_nothing();
 }
 
+/// Returns a clock that begins now, and stands still.
+fn stopped_clock() -> ManualClock {
+    let clock = ManualClock::new();
+    clock.set_wall_time(SystemTime::now());
+    clock
+}
+
 #[test]
 fn an_expiry_is_reported_once_and_at_the_other_server() {
-    let servers = Servers::new(Duration::from_millis(1));
+    let clock = stopped_clock();
+    let servers = Servers::at(Arc::new(clock.clone()), HOUR);
     let (mut ann, _) = servers.a.log_in("ann");
     keep(&mut ann, "bob", 7);
     ann.leave();
     drop(ann);
     let (mut ann, _) = servers.b.log_in("ann");
-    let mut outcomes = Vec::new();
-    wait_until("the message has expired", || {
-        servers.a.tick();
-        outcomes = ann.hear();
-        !outcomes.is_empty()
-    });
-    assert_eq!(outcomes.len(), 1);
-    assert_eq!(error_of(&outcomes[0]), refused("expired", 7));
+    clock.advance(HOUR - Duration::from_millis(1));
+    servers.a.tick();
+    ann.hear_nothing();
+    clock.advance(Duration::from_millis(1));
+    servers.a.tick();
+    assert_eq!(ann.hear_error(), refused("expired", 7));
     servers.b.tick();
     ann.hear_nothing();
 }
 
 #[test]
 fn an_acknowledgement_and_an_expiry_at_the_same_time_are_reported_once() {
-    for n in 0..50 {
-        let servers = Servers::new(Duration::from_millis(1 + n % 10));
+    for n in 0..60 {
+        let clock = stopped_clock();
+        let servers = Servers::at(Arc::new(clock.clone()), HOUR);
         let (mut ann, _) = servers.a.log_in("ann");
         keep(&mut ann, "bob", 1);
         let (mut bob, messages) = servers.b.log_in("bob");
-        let (barrier, later, hub) = (Barrier::new(2), servers.a.later.clone(), servers.a.world.hub.clone());
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                barrier.wait();
-                for _ in 0..20 {
-                    later.tick(&hub);
-                    thread::yield_now();
-                }
-            });
-            barrier.wait();
-            if !messages.is_empty() {
+        assert_eq!(messages, [psst("ann", 1)]);
+        clock.advance(HOUR);
+        let expected = match n % 3 {
+            0 => {
                 bob.ack(1);
+                servers.a.tick();
+                Some("delivered")
             }
-        });
+            1 => {
+                servers.a.tick();
+                bob.ack(1);
+                Some("error")
+            }
+            _ => {
+                let barrier = Barrier::new(2);
+                let (later, hub) = (servers.a.later.clone(), servers.a.world.hub.clone());
+                thread::scope(|scope| {
+                    scope.spawn(|| {
+                        barrier.wait();
+                        later.tick(&hub);
+                    });
+                    barrier.wait();
+                    bob.ack(1);
+                });
+                None
+            }
+        };
         let mut outcomes = Vec::new();
         wait_until("the message has ended", || {
             servers.a.tick();
@@ -269,10 +292,35 @@ fn an_acknowledgement_and_an_expiry_at_the_same_time_are_reported_once() {
             !outcomes.is_empty()
         });
         assert_eq!(outcomes.len(), 1, "{outcomes:?}");
+        assert!(expected.is_none_or(|expected| outcomes[0]["type"] == *expected), "{n}: {outcomes:?}");
         servers.b.tick();
         ann.hear_nothing();
         assert!(servers.map().is_empty());
     }
+}
+
+#[test]
+fn a_server_without_its_lease_sends_kept_messages_when_the_next_one_begins() {
+    let store = MemoryBroker::new();
+    let leased = Leased::new(&store, "b");
+    let b = Server::on(leased.topics.clone(), "b", HOUR, default_clock(), &MemoryDisk::new());
+    let (mut bob, _) = b.log_in("bob");
+    b.tick();
+    leased.end_lease();
+    b.tick();
+    let message = json!({
+        "id": { "number": 1, "server": 9 }, "to": "bob", "expires": u64::MAX,
+        "content": { "direct": { "from": "cy", "text": "psst", "ts": 1_800_000_000_000_u64, "id": null } },
+    });
+    let map = topics_on(store, "third").map("mail").open().unwrap();
+    done(map.set("bob/0000000000000001-0000000000000009", message.to_string())).unwrap();
+    let replica = leased.topics.map("mail").open().unwrap();
+    wait_until("the server has the message", || !replica.is_empty());
+    b.tick();
+    bob.hear_nothing();
+    leased.begin_lease();
+    b.tick();
+    assert_eq!(bob.hear_one(), psst("cy", 1));
 }
 
 #[test]

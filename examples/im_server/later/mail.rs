@@ -7,23 +7,21 @@ use super::{
     reminders,
 };
 use crate::{
-    hub::{self, Hub, unix_ms},
+    hub::{self, Hub},
     message_id::MessageId,
     nodes::{KeptEnd, Nodes},
     protocol::{Code, Reply},
+    store::{self, may_be_stored},
 };
 use netwheel::{
-    Channel, Completion, Error, Result,
+    Channel, Completion, Result,
     broker::{
-        BrokerError, MapCondition, MapEvent, MapTopic, Topics,
+        MapCondition, MapEvent, MapTopic, Topics,
         store::{Changed, MapChange},
     },
     bytes::Bytes,
 };
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering};
 
 /// The topic of the map.
 const TOPIC: &str = "mail";
@@ -31,8 +29,6 @@ const TOPIC: &str = "mail";
 const MAX_ENTRIES: usize = mailbox::MAX_OF_ALL + reminders::MAX_OF_ALL;
 /// Maximum bytes of the entries. The limits of messages and reminders are reached before.
 const MAX_BYTES: usize = 512 * 1024 * 1024;
-/// Time limit for the first answer of the store.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Later {
     /// Opens the map, and reads the messages.
@@ -48,7 +44,7 @@ impl Later {
         let ready = map.ready();
         // This is the only call.
         let _ = self.mail.set(map);
-        ready.wait_timeout(PATIENCE).unwrap_or_else(|_| Err(Error::other("the store does not answer")))?;
+        store::wait(ready)?;
         log::info!("{} messages were kept", self.mail().len());
         Ok(())
     }
@@ -121,7 +117,7 @@ impl Later {
         id: Option<MessageId>,
     ) -> Result<(), String> {
         let own_id = id.as_ref().map(|id| id.as_json().to_owned());
-        let content = Content::Direct { from: from.to_string(), text, ts: unix_ms(&*self.clock), id: own_id };
+        let content = Content::Direct { from: from.to_string(), text, ts: self.unix_ms(), id: own_id };
         let number = KeptId { number: self.number(), server: self.server };
         let kept = Kept { id: number, to: to.clone(), expires: self.expires(), content };
         let addition = kept.addition();
@@ -197,7 +193,7 @@ impl Later {
 
     /// Ends messages that have expired, and tries removals again. Called periodically.
     pub(crate) fn tick(self: &Arc<Self>, hub: &Hub) {
-        let expired = self.mailbox.expired(unix_ms(&*self.clock));
+        let expired = self.mailbox.expired(self.unix_ms());
         // The end of a message whose removal has failed stays the same.
         for (to, id) in expired.into_iter().chain(self.mailbox.retries(hub.now())) {
             self.end(&to, id, End::Expired);
@@ -216,8 +212,4 @@ fn size(key: &Bytes, value: Option<&Bytes>) -> usize {
 
 pub(super) fn is_made(changed: &Changed) -> bool {
     changed.made.first().is_some_and(|made| *made)
-}
-
-fn may_be_stored(error: &Error) -> bool {
-    BrokerError::of(error).is_some_and(BrokerError::may_be_stored)
 }

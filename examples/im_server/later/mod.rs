@@ -81,10 +81,15 @@ impl Later {
         closed.unwrap_or_else(|_| Err(Error::other("the timers were not closed in time")))
     }
 
+    /// Returns the time of day by which messages expire, in milliseconds since 1970 (UTC).
+    fn unix_ms(&self) -> u64 {
+        unix_ms(&*self.clock)
+    }
+
     /// Returns a number above all earlier ones. It is exact in JavaScript, and above those that
     /// other servers have given before, except for the difference of the clocks.
     fn number(&self) -> u64 {
-        let now = unix_ms(&*self.clock).saturating_mul(1000);
+        let now = self.unix_ms().saturating_mul(1000);
         let next = |last: u64| now.max(last.saturating_add(1));
         let last = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
         last.map_or(now, next)
@@ -92,7 +97,7 @@ impl Later {
 
     /// Returns when a message that is stored now expires, in milliseconds since 1970 (UTC).
     fn expires(&self) -> u64 {
-        unix_ms(&*self.clock).saturating_add(u64::try_from(self.expiry.as_millis()).unwrap_or(u64::MAX))
+        self.unix_ms().saturating_add(u64::try_from(self.expiry.as_millis()).unwrap_or(u64::MAX))
     }
 
     /// Stores a reminder. `then` is called with its number, or with the error of the store.

@@ -5,7 +5,7 @@ use crate::hub::{Hub, unix_ms};
 use netwheel::{
     Error, EventLoopGroup, Result,
     durable::{Due, DurableTimers, Late, Retry, SqliteStore, TimerStore, Topic},
-    time::default_clock,
+    time::{Clock, default_clock},
 };
 use std::{
     path::Path,
@@ -30,17 +30,17 @@ impl Later {
                 .map_err(|error| Error::other(format!("the timers {}: {error}", file.display())))?,
             None => SqliteStore::in_memory()?,
         };
-        Self::start_on(store, expiry, hub, group)
+        Self::start_on(store, expiry, default_clock(), hub, group)
     }
 
-    /// Starts firing the timers of a store.
+    /// Starts firing the timers of a store. `clock` has the time of day by which messages expire.
     pub(crate) fn start_on(
         mut store: impl TimerStore + 'static,
         expiry: Duration,
+        clock: Arc<dyn Clock>,
         hub: &Arc<Hub>,
         group: &EventLoopGroup,
     ) -> Result<Arc<Self>> {
-        let clock = default_clock();
         let now = unix_ms(&*clock);
         let later = Arc::new(Later {
             hub: Arc::downgrade(hub),

@@ -16,7 +16,7 @@ use crate::{
     pace::Cost,
     protocol::{Code, Reason, Reply, Resume, VERSION},
     rooms::{Room, Start},
-    session::{Refusal, Session, Settings, bad_name, bye, error_reply},
+    session::{Refusal, Session, Settings, bad_name, bye},
 };
 pub(crate) use entering::Entering;
 use entering::name_taken;
@@ -79,7 +79,7 @@ impl Session {
                 self.wait_for_name(ctx);
                 Ok(())
             }
-            Err(Refusal(code, message)) => self.replies.write(ctx, error_reply(code, message)),
+            Err(refusal) => self.replies.write(ctx, refusal.reply()),
         }
     }
 
@@ -205,7 +205,7 @@ impl Session {
                     let then = move || hub::run(&me, Self::has_resumed);
                     self.begin_joined(ctx, room, user.clone(), start, then);
                 }
-                Err(Refusal(code, message)) => ctx.write(error_reply(code, message))?,
+                Err(refusal) => ctx.write(refusal.reply())?,
             }
         }
         if !self.resuming.is_under_way() {
