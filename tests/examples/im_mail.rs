@@ -301,26 +301,31 @@ fn an_acknowledgement_and_an_expiry_at_the_same_time_are_reported_once() {
 
 #[test]
 fn a_server_without_its_lease_sends_kept_messages_when_the_next_one_begins() {
-    let store = MemoryBroker::new();
-    let leased = Leased::new(&store, "b");
-    let b = Server::on(leased.topics.clone(), "b", HOUR, default_clock(), &MemoryDisk::new());
-    let (mut bob, _) = b.log_in("bob");
-    b.tick();
-    leased.end_lease();
-    b.tick();
-    let message = json!({
-        "id": { "number": 1, "server": 9 }, "to": "bob", "expires": u64::MAX,
-        "content": { "direct": { "from": "cy", "text": "psst", "ts": 1_800_000_000_000_u64, "id": null } },
-    });
-    let map = topics_on(store, "third").map("mail").open().unwrap();
-    done(map.set("bob/0000000000000001-0000000000000009", message.to_string())).unwrap();
-    let replica = leased.topics.map("mail").open().unwrap();
-    wait_until("the server has the message", || !replica.is_empty());
-    b.tick();
-    bob.hear_nothing();
-    leased.begin_lease();
-    b.tick();
-    assert_eq!(bob.hear_one(), psst("cy", 1));
+    // A server that was stopped may not notice that it had no lease.
+    for is_noticed in [true, false] {
+        let store = MemoryBroker::new();
+        let leased = Leased::new(&store, "b");
+        let b = Server::on(leased.topics.clone(), "b", HOUR, default_clock(), &MemoryDisk::new());
+        let (mut bob, _) = b.log_in("bob");
+        b.tick();
+        leased.end_lease();
+        let message = json!({
+            "id": { "number": 1, "server": 9 }, "to": "bob", "expires": u64::MAX,
+            "content": { "direct": { "from": "cy", "text": "psst", "ts": 1_800_000_000_000_u64, "id": null } },
+        });
+        let map = topics_on(store, "third").map("mail").open().unwrap();
+        done(map.set("bob/0000000000000001-0000000000000009", message.to_string())).unwrap();
+        let replica = leased.topics.map("mail").open().unwrap();
+        wait_until("the server has the message", || !replica.is_empty());
+        if is_noticed {
+            b.tick();
+        }
+        bob.hear_nothing();
+        leased.begin_lease();
+        bob.hear_nothing();
+        b.tick();
+        assert_eq!(bob.hear_one(), psst("cy", 1));
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::{
     reminders,
 };
 use crate::{
-    hub::{self, Hub},
+    hub::{self, Hub, lock},
     message_id::MessageId,
     nodes::{KeptEnd, Nodes},
     protocol::{Code, Reply},
@@ -21,7 +21,7 @@ use netwheel::{
     },
     bytes::Bytes,
 };
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 /// The topic of the map.
 const TOPIC: &str = "mail";
@@ -198,8 +198,9 @@ impl Later {
         for (to, id) in expired.into_iter().chain(self.mailbox.retries(hub.now())) {
             self.end(&to, id, End::Expired);
         }
-        let has_authority = hub.nodes.has_authority();
-        if !self.had_authority.swap(has_authority, Ordering::Relaxed) && has_authority {
+        // Without a lease, messages wait for the next one, which has another id.
+        let lease = hub.nodes.topics().authority();
+        if lease.is_some() && lease != std::mem::replace(&mut *lock(&self.lease), lease.clone()) {
             self.mailbox.receivers().iter().for_each(|to| self.notify(to));
         }
     }

@@ -31,7 +31,7 @@ use kept::Reminder;
 use mailbox::{End, Mailbox, Next};
 use netwheel::{
     Error, Result,
-    broker::MapTopic,
+    broker::{MapTopic, NodeId},
     durable::{Due, DurableTimers},
     time::Clock,
 };
@@ -39,8 +39,8 @@ use quota::Exhausted;
 use reminders::Reminders;
 use std::{
     sync::{
-        Arc, OnceLock, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex, OnceLock, Weak,
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -65,8 +65,8 @@ pub(crate) struct Later {
     last: AtomicU64,
     reminders: Reminders,
     mailbox: Mailbox,
-    /// Whether this server could deliver messages at the last tick.
-    had_authority: AtomicBool,
+    /// The last lease with which this server has sent the messages that had waited for it.
+    lease: Mutex<Option<NodeId>>,
 }
 
 impl Later {

@@ -9,10 +9,7 @@ use netwheel::{
 };
 use std::{
     path::Path,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64},
-    },
+    sync::{Arc, Mutex, OnceLock, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -54,7 +51,7 @@ impl Later {
             last: AtomicU64::new(now.saturating_mul(1000)),
             reminders: Reminders::new(),
             mailbox: Mailbox::new(),
-            had_authority: AtomicBool::new(false),
+            lease: Mutex::default(),
         });
         // Before the reminders, because some of them may be kept messages by now.
         later.open_mail(hub.nodes.topics())?;
