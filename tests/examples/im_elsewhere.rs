@@ -557,7 +557,7 @@ fn a_member_of_a_later_room_with_the_name_stays_shown() {
     // The thread of the first leave continues only now.
     hub.rooms.leave(&first, &user, channel, hub);
     assert_eq!(who(&mut bob), members(&["ann"]));
-    // And one whose room has no member of this server any more.
+    // And a member whose room is empty by now.
     ann.say(json!({ "type": "leave", "room": "lobby" }));
     hub.rooms.leave(&first, &user, channel, hub);
     assert_eq!(who(&mut bob), members(&[]));
@@ -712,7 +712,7 @@ fn a_login_costs_the_client_as_much_as_other_requests_to_the_store() {
         }
         assert_eq!(client.hear().len(), answered, "{name}");
     }
-    // Each of ten attempts costs 5.
+    // Each of ten attempts costs 4 more.
     let names = topics_of_b.map("users").open().unwrap();
     assert!(names.hold("cy", "", None).wait().unwrap().is_some());
     let mut cy = b.connect();

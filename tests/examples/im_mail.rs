@@ -301,7 +301,7 @@ fn an_acknowledgement_and_an_expiry_at_the_same_time_are_reported_once() {
 
 #[test]
 fn a_server_without_its_lease_sends_kept_messages_when_the_next_one_begins() {
-    // A server that was stopped may not notice that it had no lease.
+    // A server that was stopped may not notice the end of its lease.
     for is_noticed in [true, false] {
         let store = MemoryBroker::new();
         let leased = Leased::new(&store, "b");
