@@ -1,5 +1,5 @@
-//! The names in use at one server, in each state of a name in the shared map: sessions that end, and
-//! names that another server takes over.
+//! The names in use at one server, in each state of a name in the shared map: sessions that end,
+//! and names that another server takes over.
 
 use crate::im::{
     login::{
@@ -22,8 +22,8 @@ struct Names {
     sessions: [(Client, HandlerRef<Session>); 2],
 }
 
-/// The effect of a login: the session that it replaces, whether the map has to be asked, and whether
-/// it may have an entry of this server.
+/// The effect of a login: the session that it replaces, whether the map has to be asked, and
+/// whether it may have an entry of this server.
 type LoggedIn = (Option<usize>, bool, bool);
 
 impl Names {
