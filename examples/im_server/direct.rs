@@ -23,6 +23,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 /// Maximum number of times that a direct message is sent again.
 pub(crate) const RESENDS: u32 = 3;
 
+/// Why a direct message is refused that exceeds the limit for the bytes of all clients.
+pub(crate) const TOO_MANY: &str = "not sent, try again later: too many direct messages are unacknowledged";
+
 /// A direct message or a reminder on its way to the session of its receiver.
 pub(crate) struct Direct {
     /// The message. The session sets its id.
@@ -58,14 +61,8 @@ impl Receipt {
     /// Reports a failure, which `why` describes with the name of the receiver.
     pub(crate) fn failed(self, code: Code, why: impl FnOnce(&str) -> String) {
         match self {
-            Receipt::Sender(receipt) => {
-                let message = why(&receipt.to);
-                receipt.failed(code, message);
-            }
-            Receipt::Node(receipt) => {
-                let message = why(&receipt.to);
-                receipt.failed(code, message);
-            }
+            Receipt::Sender(receipt) => receipt.failed(code, why),
+            Receipt::Node(receipt) => receipt.failed(code, why),
             Receipt::Kept(receipt) => receipt.failed(),
         }
     }
@@ -129,7 +126,8 @@ impl SenderReceipt {
         self.end(reply);
     }
 
-    pub(crate) fn failed(mut self, code: Code, message: String) {
+    pub(crate) fn failed(mut self, code: Code, why: impl FnOnce(&str) -> String) {
+        let message = why(&self.to);
         self.fail(code, message);
     }
 

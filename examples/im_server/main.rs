@@ -60,6 +60,7 @@ mod pace;
 mod protocol;
 #[path = "../im/request.rs"]
 mod request;
+mod retry_pause;
 mod rooms;
 mod session;
 mod slow_consumer;

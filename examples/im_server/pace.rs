@@ -12,7 +12,7 @@ use std::time::Duration;
 const BURST: u32 = 2;
 /// Cost of a lookup in requests. It is high because a lookup occupies a thread.
 const LOOKUP: u32 = 10;
-/// Cost of a request that is written to disk.
+/// Cost of a request for which the store is asked.
 const STORED: u32 = 5;
 
 /// Rate limits of one client; zero disables a limit.
@@ -45,7 +45,7 @@ impl Cost {
         Cost { requests: LOOKUP - 1, ..Cost::default() }
     }
 
-    /// Returns the additional cost of a request that is stored.
+    /// Returns the additional cost of a request for which the store is asked.
     pub(crate) fn stored() -> Self {
         Cost { requests: STORED - 1, ..Cost::default() }
     }

@@ -13,10 +13,10 @@ use crate::{
     pace::{Cost, Pace, Rates},
     protocol::{Code, Reason, Reply, Request},
     rooms::{Membership, deliveries},
+    store::may_be_stored,
 };
 use netwheel::{
     admission::Work,
-    broker::BrokerError,
     channel::{InputGuard, ShutdownCause},
     error::PeerError,
     prelude::*,
@@ -91,6 +91,14 @@ pub(crate) struct Refusal(pub(crate) Code, pub(crate) String);
 
 pub(crate) type Answer = Result<Option<Reply>, Refusal>;
 
+impl Refusal {
+    /// Returns the reply to a request without an `id`.
+    pub(crate) fn reply(self) -> Reply {
+        let Refusal(code, message) = self;
+        Reply::Error { code, message, to: None, id: None }
+    }
+}
+
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         Refusal(Code::BadRequest, format!("{error:#}"))
@@ -149,12 +157,12 @@ impl Handler for Session {
             Error::Peer(PeerError::Malformed(message)) => {
                 self.pace.charge(Cost::request());
                 self.pace.settle(ctx);
-                self.replies.write(ctx, error_reply(Code::BadRequest, message.to_string()))
+                self.replies.write(ctx, Refusal(Code::BadRequest, message.to_string()).reply())
             }
             Error::Peer(PeerError::TooSlow { .. }) => self.too_slow(ctx, "sends a line too slowly"),
             Error::TimedOut { .. } if self.logged_in().is_err() => self.too_slow(ctx, "has not logged in"),
             Error::Peer(error) => {
-                let reply = error_reply(Code::TooLarge, format!("{error:#}"));
+                let reply = Refusal(Code::TooLarge, format!("{error:#}")).reply();
                 self.replies.end_with(ctx, reply, Reason::ProtocolError)
             }
             Error::Full { .. } => {
@@ -251,7 +259,7 @@ impl Session {
         match answer {
             Ok(None) => Ok(()),
             Ok(Some(reply)) => self.replies.write(ctx, reply),
-            Err(Refusal(code, message)) => self.replies.write(ctx, error_reply(code, message)),
+            Err(refusal) => self.replies.write(ctx, refusal.reply()),
         }
     }
 
@@ -280,50 +288,55 @@ impl Session {
         let from = self.logged_in()?.clone();
         let to = name::user(to).map_err(bad_name)?.into_owned();
         self.pace.charge(Cost::deliveries(deliveries(1, text.len())));
-        let route = match self.hub.route(&to) {
-            Route::Absent => return self.keep_direct(ctx, &from, to, text, id),
+        let message = |text| Reply::Direct { from: from.to_string(), text, ts: self.hub.unix_ms(), id: 0 };
+        match self.hub.route(&to) {
+            Route::Absent => self.keep_direct(ctx, &from, to, text, id)?,
             Route::Here(_) if !self.hub.nodes.has_authority() => {
                 let why = "not sent, try again later: the store cannot be reached";
                 return Err(Refusal(Code::Busy, why.to_owned()));
             }
-            route => route,
-        };
-        let max = self.settings.max_unacked;
-        // `self.under_way` itself counts as one reference.
-        if Arc::strong_count(&self.under_way) > max {
-            let why = format!("{max} of your direct messages are not acknowledged yet");
-            return Err(Refusal(Code::TooManyUnacked, why));
-        }
-        let bytes = direct::size(&from, &to, &text, id.as_ref());
-        let own = self.under_way_bytes.charge(bytes).ok_or_else(|| {
-            let (used, limit) = (self.under_way_bytes.used(), self.under_way_bytes.limit());
-            let why = format!("{used} of {limit} bytes of your direct messages are not acknowledged yet");
-            Refusal(Code::TooManyUnacked, why)
-        })?;
-        let all = self.hub.unacked_bytes.charge(bytes).ok_or_else(|| {
-            Refusal(
-                Code::Busy,
-                "not sent, try again later: too many direct messages are unacknowledged".to_owned(),
-            )
-        })?;
-        let under_way = UnderWay { bytes, _message: self.under_way.clone(), _own: own, _all: all };
-        let receipt = SenderReceipt::new(from.clone(), ctx.channel(), to.clone(), id, under_way);
-        let message = Reply::Direct { from: from.to_string(), text, ts: self.hub.unix_ms(), id: 0 };
-        match route {
             Route::Here(receiver) => {
-                let direct = Direct { message, receipt: Receipt::Sender(receipt) };
+                let receipt = self.receipt(ctx, &from, &to, &text, id)?;
+                let direct = Direct { message: message(text), receipt: Receipt::Sender(receipt) };
                 // If the message cannot be handed over, the receipt is dropped, which notifies the
                 // sender.
                 let _ = receiver.execute(move |session, ctx| session.unacked.deliver(ctx, direct));
                 self.hub.counters.count_message(1, 0);
             }
             Route::There(node) => {
+                let receipt = self.receipt(ctx, &from, &to, &text, id)?;
                 let expires = self.hub.now() + direct::longest_wait(self.settings.ack_timeout);
-                self.hub.nodes.pass(&node, message, &to, receipt, expires);
+                self.hub.nodes.pass(&node, message(text), &to, receipt, expires);
             }
-            Route::Absent => {}
         }
         Ok(())
+    }
+
+    /// Counts a direct message of this client as in flight, until its receipt has ended.
+    fn receipt(
+        &self,
+        ctx: &Context<'_, Self>,
+        from: &Arc<str>,
+        to: &str,
+        text: &str,
+        id: Option<MessageId>,
+    ) -> Result<SenderReceipt, Refusal> {
+        let max = self.settings.max_unacked;
+        // `self.under_way` itself counts as one reference.
+        if Arc::strong_count(&self.under_way) > max {
+            let why = format!("{max} of your direct messages are not acknowledged yet");
+            return Err(Refusal(Code::TooManyUnacked, why));
+        }
+        let bytes = direct::size(from, to, text, id.as_ref());
+        let own = self.under_way_bytes.charge(bytes).ok_or_else(|| {
+            let (used, limit) = (self.under_way_bytes.used(), self.under_way_bytes.limit());
+            let why = format!("{used} of {limit} bytes of your direct messages are not acknowledged yet");
+            Refusal(Code::TooManyUnacked, why)
+        })?;
+        let all = self.hub.unacked_bytes.charge(bytes);
+        let all = all.ok_or_else(|| Refusal(Code::Busy, direct::TOO_MANY.to_owned()))?;
+        let under_way = UnderWay { bytes, _message: self.under_way.clone(), _own: own, _all: all };
+        Ok(SenderReceipt::new(from.clone(), ctx.channel(), to.to_owned(), id, under_way))
     }
 
     fn ack(&mut self, ctx: &mut Context<'_, Self>, id: u64) -> Answer {
@@ -460,18 +473,12 @@ impl Drop for Session {
 /// Returns the refusal for a request that failed because a queue was full, or because the store of
 /// the rooms did not answer. In the second case a message may have been stored.
 pub(crate) fn busy(reason: &Error) -> Refusal {
-    let may_be_stored = BrokerError::of(reason).is_some_and(BrokerError::may_be_stored);
-    let outcome = if may_be_stored { "perhaps not done" } else { "not done" };
+    let outcome = if may_be_stored(reason) { "perhaps not done" } else { "not done" };
     Refusal(Code::Busy, format!("{outcome}, try again later: {reason:#}"))
 }
 
 pub(crate) fn bad_name(why: String) -> Refusal {
     Refusal(Code::BadRequest, why)
-}
-
-/// Returns the error reply for a request without an `id`.
-pub(crate) fn error_reply(code: Code, message: String) -> Reply {
-    Reply::Error { code, message, to: None, id: None }
 }
 
 pub(crate) fn bye(ctx: &mut Context<'_, Session>, reason: Reason) -> Result {

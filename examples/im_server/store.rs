@@ -116,6 +116,15 @@ impl Store {
     }
 }
 
-fn wait<T: Send + 'static>(answer: Completion<T>) -> Result<T> {
+/// Waits for an answer of the store, for a limited time. Blocks the thread.
+///
+/// # Errors
+/// Fails if the store does not answer in time.
+pub(crate) fn wait<T: Send + 'static>(answer: Completion<T>) -> Result<T> {
     answer.wait_timeout(PATIENCE).unwrap_or_else(|_| Err(Error::other("the store does not answer")))
+}
+
+/// Returns whether an operation that has failed may have been executed.
+pub(crate) fn may_be_stored(error: &Error) -> bool {
+    BrokerError::of(error).is_some_and(BrokerError::may_be_stored)
 }

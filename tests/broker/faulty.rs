@@ -58,6 +58,8 @@ struct State {
     held_reads: Option<Vec<Held>>,
     /// The updates of maps that are not passed on yet.
     held_changes: Option<Vec<Held>>,
+    /// The answers of updates of maps, while they are held.
+    held_change_answers: Option<Vec<Held>>,
     /// Called before a partition is followed.
     before_follow: Option<Box<dyn FnOnce() + Send>>,
     followed: BTreeSet<u16>,
@@ -74,6 +76,7 @@ impl Faulty {
             held: Vec::new(),
             held_reads: None,
             held_changes: None,
+            held_change_answers: None,
             before_follow: None,
             followed: BTreeSet::new(),
             sink: None,
@@ -135,6 +138,19 @@ impl Faulty {
     pub(crate) fn release_changes(&self) {
         let held = self.lock().held_changes.take();
         held.into_iter().flatten().for_each(|change| change());
+    }
+
+    /// Lets updates of maps run in the store, and holds their answers.
+    #[allow(dead_code, reason = "only the tests of the chat server use it")]
+    pub(crate) fn hold_change_answers(&self) {
+        self.lock().held_change_answers = Some(Vec::new());
+    }
+
+    /// Passes the answers of updates that are held, and holds no further ones.
+    #[allow(dead_code, reason = "only the tests of the chat server use it")]
+    pub(crate) fn release_change_answers(&self) {
+        let held = self.lock().held_change_answers.take();
+        held.into_iter().flatten().for_each(|answer| answer());
     }
 
     /// Lets reads fail.
@@ -302,7 +318,12 @@ impl Broker for Faulty {
         let mut state = self.lock();
         let Some(held) = &mut state.held_changes else {
             drop(state);
-            return self.run(|broker| broker.change(update));
+            let answer = self.run(|broker| broker.change(update));
+            let mut state = self.lock();
+            let Some(held) = &mut state.held_change_answers else { return answer };
+            let (completer, completion) = self.0.event_loop.completer();
+            held.push(Box::new(move || answer.on_complete(move |changed| completer.complete(changed))));
+            return completion;
         };
         let (completer, completion) = self.0.event_loop.completer();
         let faulty = self.clone();

@@ -40,6 +40,8 @@ pub(crate) mod pace;
 pub(crate) mod protocol;
 #[path = "../../examples/im/request.rs"]
 pub(crate) mod request;
+#[path = "../../examples/im_server/retry_pause.rs"]
+pub(crate) mod retry_pause;
 #[path = "../../examples/im_server/rooms/mod.rs"]
 pub(crate) mod rooms;
 #[path = "../../examples/im_server/session.rs"]
@@ -53,6 +55,13 @@ pub(crate) mod web;
 #[path = "../../examples/im_server/wire.rs"]
 pub(crate) mod wire;
 
+use crate::{
+    faulty::Faulty,
+    support::{
+        loops::{advance, manual_group, the_loop},
+        wait::SECOND,
+    },
+};
 use hub::Hub;
 use login::resume_token::TokenKey;
 use netwheel::{
@@ -134,6 +143,42 @@ pub(crate) fn session_with(
         .time_limits(limits)
         .stage(Json::<Request, Reply>::new())
         .handler(Session::new(hub.clone(), settings))
+}
+
+/// A connection of a server to its store, whose lease can end.
+pub(crate) struct Leased {
+    pub(crate) topics: Topics,
+    broker: Faulty,
+    clock: ManualClock,
+    group: EventLoopGroup,
+}
+
+impl Leased {
+    pub(crate) fn new(store: &MemoryBroker, node: &str) -> Self {
+        let (group, clock) = manual_group();
+        let broker = Faulty::new(store, the_loop(&group));
+        let topics = Topics::builder(&group, broker.clone()).node(node).build().unwrap();
+        Leased { topics, broker, clock, group }
+    }
+
+    /// Lets the lease end. The server is connected to the store again, and has not renewed it.
+    pub(crate) fn end_lease(&self) {
+        self.broker.set_cut(true);
+        self.advance(3);
+        self.broker.set_cut(false);
+        assert_eq!(self.topics.authority(), None);
+    }
+
+    /// Lets the next lease begin.
+    pub(crate) fn begin_lease(&self) {
+        self.advance(2);
+        assert!(self.topics.authority().is_some());
+    }
+
+    /// Lets the times of renewals come.
+    fn advance(&self, renewals: u32) {
+        (0..renewals).for_each(|_| advance(the_loop(&self.group), &self.clock, 3 * SECOND));
+    }
 }
 
 impl World {
@@ -278,6 +323,16 @@ impl Client {
     pub(crate) fn armed(&self) -> usize {
         self.0.timers()
     }
+}
+
+/// A direct message with the text of [`Client::direct`].
+pub(crate) fn psst(from: &str, id: u64) -> Value {
+    json!({ "type": "direct", "from": from, "text": "psst", "id": id })
+}
+
+/// The outcome of a direct message.
+pub(crate) fn delivered(to: &str, id: impl Into<Value>) -> Value {
+    json!({ "type": "delivered", "to": to, "id": id.into() })
 }
 
 /// Returns the code and the id of an error.

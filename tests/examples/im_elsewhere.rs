@@ -6,13 +6,17 @@ use crate::{
     im::*,
     login::users::Login,
     support::{
+        logs,
         loops::one_loop,
         wait::{SECOND, done, wait_until},
     },
 };
-use netwheel::broker::{
-    MapTopic, MemoryBroker, TopicName, Topics,
-    store::{MapChange, Position, Publication},
+use netwheel::{
+    broker::{
+        MapTopic, MemoryBroker, TopicName, Topics,
+        store::{MapChange, Position, Publication},
+    },
+    prelude::*,
 };
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -75,14 +79,6 @@ fn fill(faulty: &Faulty, map: &MapTopic) {
 
 fn kinds(replies: &[Value]) -> Vec<&str> {
     replies.iter().map(|reply| reply["type"].as_str().unwrap()).collect()
-}
-
-fn psst(from: &str, id: u64) -> Value {
-    json!({ "type": "direct", "from": from, "text": "psst", "id": id })
-}
-
-fn delivered(to: &str, id: impl Into<Value>) -> Value {
-    json!({ "type": "delivered", "to": to, "id": id.into() })
 }
 
 fn members(users: &[&str]) -> Value {
@@ -193,6 +189,26 @@ fn a_server_without_its_lease_delivers_no_direct_message() {
     bob.direct("dan", 1);
     assert_eq!(bob.hear_error(), refused("busy", 1));
     dan.hear_nothing();
+}
+
+#[test]
+fn a_direct_message_from_another_server_is_not_delivered_without_the_lease() {
+    let store = MemoryBroker::new();
+    let leased = Leased::new(&store, "b");
+    let (a, b) = (World::on(topics_on(store, "a"), "a"), World::on(leased.topics.clone(), "b"));
+    let (mut ann, mut bob) = (a.login("ann"), b.login("bob"));
+    leased.end_lease();
+    ann.direct("bob", 1);
+    let mut outcomes = Vec::new();
+    wait_until("the message has ended", || {
+        outcomes = ann.hear();
+        !outcomes.is_empty()
+    });
+    assert_eq!(outcomes.iter().map(error_of).collect::<Vec<_>>(), [refused("undelivered", 1)]);
+    bob.hear_nothing();
+    leased.begin_lease();
+    ann.direct("bob", 2);
+    wait_until("the next one has arrived", || bob.hear().contains(&psst("ann", 1)));
 }
 
 // ---- names ----------------------------------------------------------------------------------
@@ -529,6 +545,42 @@ fn a_member_whose_earlier_session_closes_slowly_does_not_leave() {
 }
 
 #[test]
+fn a_member_of_a_later_room_with_the_name_stays_shown() {
+    let servers = Servers::new();
+    let (mut ann, mut bob) = (servers.a.login("ann"), servers.b.login("bob"));
+    let hub = &servers.a.hub;
+    let (user, channel) = ("ann".into(), hub.find("ann").unwrap().channel().id());
+    ann.join("lobby");
+    let first = hub.rooms.find("lobby").unwrap();
+    ann.say(json!({ "type": "leave", "room": "lobby" }));
+    ann.join("lobby");
+    // The thread of the first leave continues only now.
+    hub.rooms.leave(&first, &user, channel, hub);
+    assert_eq!(who(&mut bob), members(&["ann"]));
+    // And a member whose room is empty by now.
+    ann.say(json!({ "type": "leave", "room": "lobby" }));
+    hub.rooms.leave(&first, &user, channel, hub);
+    assert_eq!(who(&mut bob), members(&[]));
+}
+
+#[test]
+fn a_map_of_members_that_cannot_be_opened_is_logged_once() {
+    logs::collect();
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    // The names, the messages to this server, and those of the room.
+    let topics = Topics::builder(&group, MemoryBroker::new()).node("a").max_topics(3).build().unwrap();
+    let a = World::on(topics, "a");
+    let mut members = ["ann", "bob"].map(|user| a.login(user));
+    for member in &mut members {
+        member.join("unshown");
+        assert_eq!(kinds(&member.hear()), ["joined"]);
+    }
+    let now = Instant::now();
+    (1..5).for_each(|n| a.hub.rooms.tick(now + 2 * n * SECOND, &a.hub));
+    assert_eq!(logs::lines_with("the members of unshown").len(), 1);
+}
+
+#[test]
 fn a_member_whose_removal_is_refused_is_removed_later() {
     let store = MemoryBroker::new();
     let (faulty, topics, a) = faulty(&store, "a");
@@ -645,6 +697,33 @@ fn a_message_without_a_server_is_read() {
 }
 
 // ---- costs ----------------------------------------------------------------------------------
+
+#[test]
+fn a_login_costs_the_client_as_much_as_other_requests_to_the_store() {
+    let Servers { a, b, topics_of_b, .. } = Servers::new();
+    let rates = pace::Rates { requests: 10, deliveries: 0, congestion: Duration::ZERO };
+    let b = b.settings(session::Settings { rates, ..SETTINGS });
+    let (_ann, _bob) = (a.login("ann"), b.login("bob"));
+    // A burst is 20, and one request may exceed it.
+    for (name, answered) in [("ann", 5), ("bob", 21)] {
+        let mut client = b.connect();
+        for _ in 0..50 {
+            client.say(json!({ "type": "login", "user": name }));
+        }
+        assert_eq!(client.hear().len(), answered, "{name}");
+    }
+    // Each of ten attempts costs 4 more.
+    let names = topics_of_b.map("users").open().unwrap();
+    assert!(names.hold("cy", "", None).wait().unwrap().is_some());
+    let mut cy = b.connect();
+    cy.say(json!({ "type": "login", "user": "cy" }));
+    cy.0.advance(2 * SECOND);
+    assert_eq!(cy.hear_error().0, "name_taken");
+    cy.say(json!({ "type": "ping" }));
+    cy.hear_nothing();
+    cy.0.advance(2 * SECOND);
+    assert_eq!(kinds(&cy.hear()), ["pong"]);
+}
 
 #[test]
 fn a_login_and_a_join_are_one_operation_of_the_store_each() {

@@ -29,6 +29,7 @@ mod im_resume;
 mod im_rooms;
 mod im_simulated;
 mod im_slow;
+mod im_users;
 // At the crate root, where the server's files expect it.
 #[path = "../../examples/support/output.rs"]
 #[allow(dead_code, reason = "the tests do not redirect standard output")]

@@ -4,6 +4,7 @@ use super::{
     kept::{Kept, KeptId},
     mailbox::Shares,
 };
+use crate::{nodes::KeptEnd, retry_pause::RetryPause};
 use netwheel::broker::Position;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -16,10 +17,14 @@ const MAX_ENDED: usize = 10_000;
 #[derive(Default)]
 pub(super) struct Letters {
     pub(super) by_receiver: BTreeMap<String, BTreeMap<KeptId, Entry>>,
+    /// The messages for which this server waits for the answer of the store, each with the outcome
+    /// if that is known already. Their entries may have ended.
+    pub(super) storing: BTreeMap<KeptId, Option<KeptEnd>>,
     /// The messages of the replica, ordered by expiry; removed once the expiry has been handled.
     pub(super) expiries: BTreeSet<(u64, String, KeptId)>,
     /// Messages that have ended, and could not be removed so far.
     pub(super) retries: BTreeSet<(String, KeptId)>,
+    pub(super) retry_pause: RetryPause,
     /// Messages that ended earlier. If one is in the map again, because the store has lost
     /// its removal or because a reminder has fired again, it is not delivered again.
     pub(super) ended: BTreeSet<KeptId>,
@@ -30,8 +35,6 @@ pub(super) struct Entry {
     pub(super) kept: Arc<Kept>,
     /// The position in the map. `None` until the replica has the message.
     pub(super) position: Option<Position>,
-    /// Whether this server waits for the answer of the store to the message.
-    pub(super) is_storing: bool,
     pub(super) state: State,
     pub(super) ending: Option<Ending>,
     pub(super) _shares: Shares,
@@ -39,6 +42,8 @@ pub(super) struct Entry {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
+    /// This server waits for the answer of the store to the message.
+    Storing,
     /// Can be sent.
     Waiting,
     /// Sent to the receiver, and not acknowledged.
@@ -70,12 +75,11 @@ pub(crate) enum End {
 impl Entry {
     pub(super) fn new(kept: Arc<Kept>, position: Option<Position>, shares: Shares) -> Self {
         let (state, ending) = (State::Waiting, None);
-        Entry { kept, position, is_storing: false, state, ending, _shares: shares }
+        Entry { kept, position, state, ending, _shares: shares }
     }
 
     pub(super) fn is_ready(&self) -> bool {
-        let is_kept = self.position.is_some() && !self.is_storing && self.ending.is_none();
-        is_kept && self.state == State::Waiting
+        self.position.is_some() && self.ending.is_none() && self.state == State::Waiting
     }
 }
 

@@ -7,23 +7,21 @@ use super::{
     reminders,
 };
 use crate::{
-    hub::{self, Hub, unix_ms},
+    hub::{self, Hub, lock},
     message_id::MessageId,
     nodes::{KeptEnd, Nodes},
     protocol::{Code, Reply},
+    store::{self, may_be_stored},
 };
 use netwheel::{
-    Channel, Completion, Error, Result,
+    Channel, Completion, Result,
     broker::{
-        BrokerError, MapCondition, MapEvent, MapTopic, Topics,
+        MapCondition, MapEvent, MapTopic, Topics,
         store::{Changed, MapChange},
     },
     bytes::Bytes,
 };
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::Arc;
 
 /// The topic of the map.
 const TOPIC: &str = "mail";
@@ -31,8 +29,6 @@ const TOPIC: &str = "mail";
 const MAX_ENTRIES: usize = mailbox::MAX_OF_ALL + reminders::MAX_OF_ALL;
 /// Maximum bytes of the entries. The limits of messages and reminders are reached before.
 const MAX_BYTES: usize = 512 * 1024 * 1024;
-/// Time limit for the first answer of the store.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Later {
     /// Opens the map, and reads the messages.
@@ -48,7 +44,7 @@ impl Later {
         let ready = map.ready();
         // This is the only call.
         let _ = self.mail.set(map);
-        ready.wait_timeout(PATIENCE).unwrap_or_else(|_| Err(Error::other("the store does not answer")))?;
+        store::wait(ready)?;
         log::info!("{} messages were kept", self.mail().len());
         Ok(())
     }
@@ -121,7 +117,7 @@ impl Later {
         id: Option<MessageId>,
     ) -> Result<(), String> {
         let own_id = id.as_ref().map(|id| id.as_json().to_owned());
-        let content = Content::Direct { from: from.to_string(), text, ts: unix_ms(&*self.clock), id: own_id };
+        let content = Content::Direct { from: from.to_string(), text, ts: self.unix_ms(), id: own_id };
         let number = KeptId { number: self.number(), server: self.server };
         let kept = Kept { id: number, to: to.clone(), expires: self.expires(), content };
         let addition = kept.addition();
@@ -144,12 +140,22 @@ impl Later {
                 }
             };
             hub::send(&from, &sender, reply);
-            // Not before, so that an outcome of this server is behind this reply.
-            if later.mailbox.answered(&kept, is_stored) {
+            // Not before, so that the outcome is behind this reply.
+            let answered = later.mailbox.answered(&kept, is_stored);
+            if answered.is_ready {
                 later.notify(&to);
+            }
+            if let (Some(end), Some(hub)) = (answered.outcome, later.hub.upgrade()) {
+                Nodes::kept_ended(&hub, &end);
             }
         });
         Ok(())
+    }
+
+    /// Keeps an outcome until the sender knows that the message is stored. Returns `false` if the
+    /// sender knows it already.
+    pub(crate) fn hold_outcome(&self, end: &KeptEnd) -> bool {
+        self.mailbox.hold_outcome(end)
     }
 
     /// Ends a message: removes it from the map. The server that has removed it reports the outcome.
@@ -187,11 +193,14 @@ impl Later {
 
     /// Ends messages that have expired, and tries removals again. Called periodically.
     pub(crate) fn tick(self: &Arc<Self>, hub: &Hub) {
-        for (to, id) in self.mailbox.due(unix_ms(&*self.clock)) {
+        let expired = self.mailbox.expired(self.unix_ms());
+        // The end of a message whose removal has failed stays the same.
+        for (to, id) in expired.into_iter().chain(self.mailbox.retries(hub.now())) {
             self.end(&to, id, End::Expired);
         }
-        let has_authority = hub.nodes.has_authority();
-        if !self.had_authority.swap(has_authority, Ordering::Relaxed) && has_authority {
+        // Without a lease, messages wait for the next one, which has another id.
+        let lease = hub.nodes.topics().authority();
+        if lease.is_some() && lease != std::mem::replace(&mut *lock(&self.lease), lease.clone()) {
             self.mailbox.receivers().iter().for_each(|to| self.notify(to));
         }
     }
@@ -204,8 +213,4 @@ fn size(key: &Bytes, value: Option<&Bytes>) -> usize {
 
 pub(super) fn is_made(changed: &Changed) -> bool {
     changed.made.first().is_some_and(|made| *made)
-}
-
-fn may_be_stored(error: &Error) -> bool {
-    BrokerError::of(error).is_some_and(BrokerError::may_be_stored)
 }

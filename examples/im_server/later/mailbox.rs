@@ -13,11 +13,13 @@ use super::{
 use crate::{
     byte_budget::{ByteBudget, Charge},
     hub::lock,
+    nodes::KeptEnd,
 };
 use netwheel::broker::Position;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
+    time::Instant,
 };
 
 /// Maximum number of direct messages that are kept for one user, and from one user.
@@ -110,21 +112,36 @@ impl Mailbox {
     /// Adds a message that is about to be stored.
     pub(crate) fn add(&self, kept: Kept, shares: Shares) -> Arc<Kept> {
         let kept = Arc::new(kept);
-        let entry = Entry { is_storing: true, ..Entry::new(kept.clone(), None, shares) };
-        lock(&self.letters).by_receiver.entry(kept.to.clone()).or_default().insert(kept.id, entry);
+        let entry = Entry { state: State::Storing, ..Entry::new(kept.clone(), None, shares) };
+        let mut letters = lock(&self.letters);
+        letters.storing.insert(kept.id, None);
+        letters.by_receiver.entry(kept.to.clone()).or_default().insert(kept.id, entry);
         kept
     }
 
-    /// Records whether a message of this server was stored. Returns whether it can be sent.
-    pub(crate) fn answered(&self, kept: &Kept, is_stored: bool) -> bool {
+    /// Records whether a message of this server was stored. Called when the sender has the answer.
+    pub(crate) fn answered(&self, kept: &Kept, is_stored: bool) -> Answered {
         let mut letters = lock(&self.letters);
-        let Some(entry) = letters.get(&kept.to, kept.id) else { return false };
-        entry.is_storing = false;
+        let outcome = letters.storing.remove(&kept.id).flatten();
+        let Some(entry) = letters.get(&kept.to, kept.id) else {
+            return Answered { is_ready: false, outcome };
+        };
+        if entry.state == State::Storing {
+            entry.state = State::Waiting;
+        }
+        let is_ready = entry.is_ready();
         if !is_stored && entry.position.is_none() {
             letters.remove(&kept.to, kept.id);
-            return false;
         }
-        entry.is_ready()
+        Answered { is_ready, outcome }
+    }
+
+    /// Keeps the outcome of a message for [`answered`](Self::answered), if the store has not
+    /// answered yet: another server may know the message earlier. Returns whether it does so.
+    pub(crate) fn hold_outcome(&self, end: &KeptEnd) -> bool {
+        let mut letters = lock(&self.letters);
+        let outcome = letters.storing.get_mut(&end.kept);
+        outcome.map(|outcome| *outcome = Some(end.clone())).is_some()
     }
 
     /// Records a message of the replica, which `count` counts. Returns whether it can be sent.
@@ -207,22 +224,27 @@ impl Mailbox {
 
     // ---- end ------------------------------------------------------------------------------------
 
-    /// Returns messages that have expired, and those whose removal has failed.
-    pub(crate) fn due(&self, now: u64) -> Vec<(String, KeptId)> {
+    /// Returns messages that have expired, by the time of day in milliseconds. Each is returned
+    /// once.
+    pub(crate) fn expired(&self, now: u64) -> Vec<(String, KeptId)> {
         let mut letters = lock(&self.letters);
-        let mut due = Vec::new();
-        while due.len() < MAX_DUE
+        let mut expired = Vec::new();
+        while expired.len() < MAX_DUE
             && letters.expiries.first().is_some_and(|(expires, ..)| *expires <= now)
             && let Some((_, to, id)) = letters.expiries.pop_first()
         {
-            due.push((to, id));
+            expired.push((to, id));
         }
-        while due.len() < MAX_DUE
-            && let Some(retry) = letters.retries.pop_first()
-        {
-            due.push(retry);
+        expired
+    }
+
+    /// Returns messages whose removal has failed, if it is time to try again.
+    pub(crate) fn retries(&self, now: Instant) -> Vec<(String, KeptId)> {
+        let mut letters = lock(&self.letters);
+        if letters.retries.is_empty() || !letters.retry_pause.is_over(now) {
+            return Vec::new();
         }
-        due
+        std::iter::from_fn(|| letters.retries.pop_first()).take(MAX_DUE).collect()
     }
 
     /// Begins to end a message, unless that is under way. An end that has begun stays the same.
@@ -276,6 +298,14 @@ impl Mailbox {
             ending.end
         })
     }
+}
+
+/// The effect of the answer of the store to a message.
+pub(crate) struct Answered {
+    /// Whether the message can be sent.
+    pub(crate) is_ready: bool,
+    /// The outcome that is known already.
+    pub(crate) outcome: Option<KeptEnd>,
 }
 
 /// The next message of a user.

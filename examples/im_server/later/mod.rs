@@ -31,7 +31,7 @@ use kept::Reminder;
 use mailbox::{End, Mailbox, Next};
 use netwheel::{
     Error, Result,
-    broker::MapTopic,
+    broker::{MapTopic, NodeId},
     durable::{Due, DurableTimers},
     time::Clock,
 };
@@ -39,8 +39,8 @@ use quota::Exhausted;
 use reminders::Reminders;
 use std::{
     sync::{
-        Arc, OnceLock, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex, OnceLock, Weak,
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -65,8 +65,8 @@ pub(crate) struct Later {
     last: AtomicU64,
     reminders: Reminders,
     mailbox: Mailbox,
-    /// Whether this server could deliver messages at the last tick.
-    had_authority: AtomicBool,
+    /// The last lease with which this server has sent the messages that had waited for it.
+    lease: Mutex<Option<NodeId>>,
 }
 
 impl Later {
@@ -81,10 +81,15 @@ impl Later {
         closed.unwrap_or_else(|_| Err(Error::other("the timers were not closed in time")))
     }
 
+    /// Returns the time of day by which messages expire, in milliseconds since 1970 (UTC).
+    fn unix_ms(&self) -> u64 {
+        unix_ms(&*self.clock)
+    }
+
     /// Returns a number above all earlier ones. It is exact in JavaScript, and above those that
     /// other servers have given before, except for the difference of the clocks.
     fn number(&self) -> u64 {
-        let now = unix_ms(&*self.clock).saturating_mul(1000);
+        let now = self.unix_ms().saturating_mul(1000);
         let next = |last: u64| now.max(last.saturating_add(1));
         let last = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
         last.map_or(now, next)
@@ -92,7 +97,7 @@ impl Later {
 
     /// Returns when a message that is stored now expires, in milliseconds since 1970 (UTC).
     fn expires(&self) -> u64 {
-        unix_ms(&*self.clock).saturating_add(u64::try_from(self.expiry.as_millis()).unwrap_or(u64::MAX))
+        self.unix_ms().saturating_add(u64::try_from(self.expiry.as_millis()).unwrap_or(u64::MAX))
     }
 
     /// Stores a reminder. `then` is called with its number, or with the error of the store.

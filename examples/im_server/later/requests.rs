@@ -140,7 +140,7 @@ impl Session {
                 self.has_kept = true;
                 return Ok(());
             }
-            match later.mailbox.next(&user, room, self.hub.unix_ms()) {
+            match later.mailbox.next(&user, room, later.unix_ms()) {
                 Next::Message(kept) => {
                     let receipt = Receipt::Kept(KeptReceipt::new(later.clone(), kept.clone()));
                     self.unacked.deliver(ctx, Direct { message: kept.message(), receipt })?;

@@ -5,14 +5,11 @@ use crate::hub::{Hub, unix_ms};
 use netwheel::{
     Error, EventLoopGroup, Result,
     durable::{Due, DurableTimers, Late, Retry, SqliteStore, TimerStore, Topic},
-    time::default_clock,
+    time::{Clock, default_clock},
 };
 use std::{
     path::Path,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64},
-    },
+    sync::{Arc, Mutex, OnceLock, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -30,17 +27,17 @@ impl Later {
                 .map_err(|error| Error::other(format!("the timers {}: {error}", file.display())))?,
             None => SqliteStore::in_memory()?,
         };
-        Self::start_on(store, expiry, hub, group)
+        Self::start_on(store, expiry, default_clock(), hub, group)
     }
 
-    /// Starts firing the timers of a store.
+    /// Starts firing the timers of a store. `clock` has the time of day by which messages expire.
     pub(crate) fn start_on(
         mut store: impl TimerStore + 'static,
         expiry: Duration,
+        clock: Arc<dyn Clock>,
         hub: &Arc<Hub>,
         group: &EventLoopGroup,
     ) -> Result<Arc<Self>> {
-        let clock = default_clock();
         let now = unix_ms(&*clock);
         let later = Arc::new(Later {
             hub: Arc::downgrade(hub),
@@ -54,7 +51,7 @@ impl Later {
             last: AtomicU64::new(now.saturating_mul(1000)),
             reminders: Reminders::new(),
             mailbox: Mailbox::new(),
-            had_authority: AtomicBool::new(false),
+            lease: Mutex::default(),
         });
         // Before the reminders, because some of them may be kept messages by now.
         later.open_mail(hub.nodes.topics())?;

@@ -2,8 +2,9 @@
 
 use super::names::NameAnswer;
 use crate::{
+    pace::Cost,
     protocol::Code,
-    session::{Refusal, Session, busy, error_reply},
+    session::{Refusal, Session, busy},
 };
 use netwheel::{channel::InputGuard, prelude::*, time::Delay};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -57,8 +58,7 @@ impl Session {
         if let (Some(user), Some(identity)) = (self.user.take(), self.identity.take()) {
             self.hub.release_name(&user, identity.who);
         }
-        let Refusal(code, message) = refusal;
-        self.replies.write(ctx, error_reply(code, message))?;
+        self.replies.write(ctx, refusal.reply())?;
         if entering.is_overdue { self.too_slow(ctx, "has not logged in") } else { Ok(()) }
     }
 
@@ -66,6 +66,8 @@ impl Session {
         let (Some(_), Some(user), Some(identity)) = (&self.entering, &self.user, &self.identity) else {
             return Ok(());
         };
+        self.pace.charge(Cost::stored());
+        self.pace.settle(ctx);
         match self.hub.ask_again_for_name(user, identity.who, identity.claim) {
             Some(answer) => self.name_answered(ctx, answer),
             None => Ok(()),

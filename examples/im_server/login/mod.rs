@@ -13,9 +13,10 @@ pub(crate) mod users;
 
 use crate::{
     hub, name,
+    pace::Cost,
     protocol::{Code, Reason, Reply, Resume, VERSION},
     rooms::{Room, Start},
-    session::{Refusal, Session, Settings, bad_name, bye, error_reply},
+    session::{Refusal, Session, Settings, bad_name, bye},
 };
 pub(crate) use entering::Entering;
 use entering::name_taken;
@@ -78,7 +79,7 @@ impl Session {
                 self.wait_for_name(ctx);
                 Ok(())
             }
-            Err(Refusal(code, message)) => self.replies.write(ctx, error_reply(code, message)),
+            Err(refusal) => self.replies.write(ctx, refusal.reply()),
         }
     }
 
@@ -112,7 +113,11 @@ impl Session {
         if let Some(replaced) = replaced {
             hub::run(&replaced, Session::replaced);
         }
-        Ok(if must_ask { self.hub.ask_for_name(&user, claim, since, is_shown) } else { None })
+        if !must_ask {
+            return Ok(None);
+        }
+        self.pace.charge(Cost::stored());
+        Ok(self.hub.ask_for_name(&user, claim, since, is_shown))
     }
 
     /// Makes the client a member of the rooms in which it resumes, and welcomes it.
@@ -200,7 +205,7 @@ impl Session {
                     let then = move || hub::run(&me, Self::has_resumed);
                     self.begin_joined(ctx, room, user.clone(), start, then);
                 }
-                Err(Refusal(code, message)) => ctx.write(error_reply(code, message))?,
+                Err(refusal) => ctx.write(refusal.reply())?,
             }
         }
         if !self.resuming.is_under_way() {

@@ -77,13 +77,13 @@ pub(crate) struct Reserved {
     /// A session of the same claim that waits for the name, too.
     pub(crate) replaced: Option<HandlerRef<Session>>,
     /// Whether the map has to be asked, because no request is in flight.
-    pub(super) must_ask: bool,
+    pub(crate) must_ask: bool,
     /// Whether the map may have an entry of this server for the name.
-    pub(super) is_shown: bool,
+    pub(crate) is_shown: bool,
 }
 
 /// The effect of an answer of the map.
-pub(super) enum Answered {
+pub(crate) enum Answered {
     /// This session waits for the answer.
     Waiting(HandlerRef<Session>),
     /// The session has ended. An earlier one still has the name.
@@ -140,7 +140,7 @@ impl Users {
     }
 
     /// Records the answer of the map.
-    pub(super) fn answered(&mut self, name: &str, is_granted: bool) -> Answered {
+    pub(crate) fn answered(&mut self, name: &str, is_granted: bool) -> Answered {
         let Some(user) = self.by_name.get_mut(name) else {
             return Answered::Free { is_shown: is_granted };
         };
@@ -161,7 +161,7 @@ impl Users {
 
     /// Records that the map is asked again for the name of a session. Returns whether it may have
     /// an entry of this server. `None` if it need not be asked.
-    pub(super) fn ask_again(&mut self, name: &str, who: ChannelId) -> Option<bool> {
+    pub(crate) fn ask_again(&mut self, name: &str, who: ChannelId) -> Option<bool> {
         let user = self.of(name, who).filter(|user| user.state == NameState::Refused)?;
         user.state = NameState::Asked;
         Some(user.is_shown)
@@ -218,7 +218,7 @@ impl Users {
     }
 
     /// Returns whether a user has a name with this skeleton, so that its end releases the name.
-    pub(super) fn is_shown(&self, looks: &str) -> bool {
+    pub(crate) fn is_shown(&self, looks: &str) -> bool {
         let user = self.looks.get(looks).and_then(|name| self.by_name.get(name));
         user.is_some_and(|user| user.is_shown)
     }

@@ -57,7 +57,10 @@ impl Nodes {
     }
 
     /// Receives the outcome of a kept message. Called on any thread.
-    pub(super) fn kept_ended(hub: &Arc<Hub>, end: &KeptEnd) {
+    pub(crate) fn kept_ended(hub: &Arc<Hub>, end: &KeptEnd) {
+        if hub.later().is_some_and(|later| later.hold_outcome(end)) {
+            return;
+        }
         match hub.route(&end.from) {
             Route::Here(session) => {
                 // The topic has delivered the outcome, so no server repeats it.

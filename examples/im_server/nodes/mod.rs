@@ -20,10 +20,11 @@ use crate::{
     direct::{self, Direct, Receipt, SenderReceipt},
     hub::{Hub, lock},
     protocol::{Code, Reply},
+    store::may_be_stored,
 };
 use netwheel::{
     Error, Result,
-    broker::{BrokerError, HistoryLimits, MessageId, NewMessage, Topic, TopicWatch, Topics},
+    broker::{HistoryLimits, MessageId, NewMessage, Topic, TopicWatch, Topics},
 };
 use node_message::{Deliver, Failure, NodeFormat, Outcome, Ticket};
 use std::{
@@ -126,10 +127,10 @@ impl Nodes {
         let nodes = self.clone();
         self.publish(node, NodeMessage::Deliver(deliver).into(), self.id(number), move |error| {
             // Otherwise it may be on its way.
-            if !BrokerError::of(&error).is_some_and(BrokerError::may_be_stored)
+            if !may_be_stored(&error)
                 && let Some(passed) = lock(&nodes.passed).remove(&number)
             {
-                passed.receipt.failed(Code::Busy, format!("not sent, try again later: {error:#}"));
+                passed.receipt.failed(Code::Busy, |_| format!("not sent, try again later: {error:#}"));
             }
         });
     }
@@ -137,7 +138,7 @@ impl Nodes {
     /// Ends direct messages without an outcome, and sends outcomes again. Called periodically.
     pub(crate) fn tick(self: &Arc<Self>, now: Instant) {
         while let Some(passed) = self.next_expired(now) {
-            Receipt::Sender(passed.receipt).failed(Code::Undelivered, direct::not_acknowledged);
+            passed.receipt.failed(Code::Undelivered, direct::not_acknowledged);
         }
         for letter in self.unsent.take(now) {
             self.send(letter);
@@ -168,8 +169,7 @@ impl Nodes {
         let is_full = charge.is_none();
         let receipt = NodeReceipt::new(&hub.nodes, deliver, bytes, charge);
         if is_full {
-            let message = "not sent, try again later: too many direct messages are unacknowledged";
-            return receipt.failed(Code::Busy, message.to_owned());
+            return receipt.failed(Code::Busy, |_| direct::TOO_MANY.to_owned());
         }
         // Without a session or a right to deliver, the receipt is dropped, which notifies the
         // sender's server.
@@ -189,7 +189,7 @@ impl Nodes {
         let Some(Passed { receipt, .. }) = lock(&self.passed).remove(&ticket.number) else { return };
         match failure {
             None => receipt.delivered(),
-            Some(Failure { code, message }) => receipt.failed(*code, message.clone()),
+            Some(Failure { code, message }) => receipt.failed(*code, |_| message.clone()),
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Notifies the sender's server of the outcome, exactly once.
 pub(crate) struct NodeReceipt {
     nodes: Arc<Nodes>,
-    pub(crate) to: String,
+    to: String,
     reply_to: String,
     ticket: Ticket,
     /// Bytes that the message occupies.
@@ -38,7 +38,8 @@ impl NodeReceipt {
         self.end(None);
     }
 
-    pub(crate) fn failed(mut self, code: Code, message: String) {
+    pub(crate) fn failed(mut self, code: Code, why: impl FnOnce(&str) -> String) {
+        let message = why(&self.to);
         self.end(Some(Failure { code, message }));
     }
 

@@ -1,11 +1,11 @@
 //! `Unsent`: outcomes that could not be sent, because the store cannot be reached.
 
 use super::NodeMessage;
-use crate::hub::lock;
+use crate::{hub::lock, retry_pause::RetryPause};
 use netwheel::broker::MessageId;
 use std::{
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// Maximum number of outcomes that wait. Further ones are dropped.
@@ -13,8 +13,6 @@ const MAX: usize = 10_000;
 /// Number of attempts for each outcome. After them, a direct message has usually ended at the
 /// sender's server. The outcome of a kept message is lost.
 const ATTEMPTS: u32 = 60;
-/// Time between two attempts.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// An outcome for the server of a sender.
 #[derive(Debug, Clone)]
@@ -32,8 +30,7 @@ pub(super) struct Unsent(Mutex<State>);
 #[derive(Default)]
 struct State {
     letters: Vec<Letter>,
-    /// Earliest time of the next attempt.
-    not_before: Option<Instant>,
+    pause: RetryPause,
 }
 
 impl Unsent {
@@ -49,10 +46,9 @@ impl Unsent {
     /// Takes all outcomes, if it is time to send them again.
     pub(super) fn take(&self, now: Instant) -> Vec<Letter> {
         let mut state = lock(&self.0);
-        if state.letters.is_empty() || state.not_before.is_some_and(|not_before| now < not_before) {
+        if state.letters.is_empty() || !state.pause.is_over(now) {
             return Vec::new();
         }
-        state.not_before = now.checked_add(PAUSE);
         std::mem::take(&mut state.letters)
     }
 }
@@ -63,6 +59,7 @@ mod tests {
         super::node_message::{Outcome, Ticket},
         *,
     };
+    use std::time::Duration;
 
     #[test]
     fn outcomes_are_bounded_and_given_up() {
@@ -77,7 +74,7 @@ mod tests {
         assert!(unsent.take(now).is_empty(), "not so soon");
         let mut attempts = 1;
         loop {
-            now += PAUSE;
+            now += Duration::from_secs(1);
             let Some(letter) = unsent.take(now).pop() else { break };
             attempts += 1;
             unsent.add(letter);

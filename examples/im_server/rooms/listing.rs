@@ -8,7 +8,7 @@ use crate::{
     hub, name,
     pace::Cost,
     protocol::Reply,
-    session::{Answer, Refusal, Session, bad_name, busy, error_reply},
+    session::{Answer, Session, bad_name, busy},
 };
 use netwheel::{Completion, broker::store::Snapshot, prelude::*, time::Delay};
 use std::{
@@ -74,10 +74,7 @@ impl Session {
                 me.listing = None;
                 let reply = match members {
                     Ok(members) => me.list(room, names(members)),
-                    Err(error) => {
-                        let Refusal(code, message) = busy(&error);
-                        error_reply(code, message)
-                    }
+                    Err(error) => busy(&error).reply(),
                 };
                 me.replies.write(ctx, reply)
             });

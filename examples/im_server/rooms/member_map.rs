@@ -13,7 +13,7 @@ use netwheel::{
     Completion, Error, Result,
     broker::{MapEntry, MapEvent, MapTopic, TopicName, store::Snapshot},
 };
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 /// The value of each entry. The key is the name of the user.
 const VALUE: &str = "here";
@@ -24,8 +24,6 @@ const MAX_ENTRIES: usize = 2 * super::MAX_MEMBERS;
 #[derive(Default)]
 pub(super) struct MemberMap {
     map: OnceLock<MapTopic>,
-    /// Held while an entry is set or removed, so that the last call is about the last change.
-    order: Mutex<()>,
 }
 
 impl MemberMap {
@@ -34,18 +32,20 @@ impl MemberMap {
     /// A member whose name belongs to another server is shown there. Its session here may take
     /// several seconds to close.
     pub(super) fn show(room: &Arc<Room>, user: &Arc<str>, hub: &Arc<Hub>) {
-        let _order = lock(&room.shared.order);
-        let is_here = room.has_local(user) && hub.find(user).is_some();
-        let map = match room.shared.map.get() {
-            Some(map) => map,
+        let _order = lock(&hub.rooms.show_order);
+        // A later room may have the name by now. Both share the entries of the map.
+        let current = hub.rooms.find(room.name());
+        let is_here = current.as_ref().is_some_and(|room| room.has_local(user)) && hub.find(user).is_some();
+        let map = match (current.as_ref().unwrap_or(room).shared.map.get(), &current) {
+            (Some(map), _) => map,
             // Nothing was shown.
-            None if !is_here => return,
-            None => match Self::open(room, hub) {
-                Ok(map) => room.shared.map.get_or_init(|| map),
-                Err(error) => {
-                    log::warn!("the members of {} are not shown to other servers: {error:#}", room.name());
-                    return hub.rooms.unshown.add(room.name(), user, hub.now());
+            (None, None) => return,
+            (None, Some(room)) => match Self::open(room, hub) {
+                Ok(map) => {
+                    hub.rooms.unshown.opened();
+                    room.shared.map.get_or_init(|| map)
                 }
+                Err(error) => return hub.rooms.unshown.not_opened(room.name(), user, hub.now(), &error),
             },
         };
         let (hub, room, user) = (Arc::downgrade(hub), room.name().clone(), user.clone());

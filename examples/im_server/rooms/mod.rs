@@ -50,6 +50,9 @@ pub(crate) struct Rooms {
     pub(crate) announcer: Announcer,
     /// Members whose entries in the maps of rooms may be wrong.
     unshown: Unshown,
+    /// Held while an entry of such a map is set or removed, so that the last call is about the last
+    /// change. One lock for all rooms: two rooms may have the same name, one after the other.
+    show_order: Mutex<()>,
 }
 
 impl Rooms {
@@ -60,6 +63,7 @@ impl Rooms {
             next: AtomicU64::new(0),
             announcer: Announcer::default(),
             unshown: Unshown::default(),
+            show_order: Mutex::default(),
         }
     }
 

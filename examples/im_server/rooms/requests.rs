@@ -8,7 +8,7 @@ use crate::{
     name,
     pace::Cost,
     protocol::{Code, Reply},
-    session::{Answer, Refusal, Session, bad_name, busy, error_reply},
+    session::{Answer, Refusal, Session, bad_name, busy},
 };
 use netwheel::{
     Completion,
@@ -134,8 +134,7 @@ impl Session {
                 if let Some(at) = self.rooms.iter().position(|known| Arc::ptr_eq(&known.room, room)) {
                     self.leave_at(ctx, at);
                 }
-                let Refusal(code, message) = busy(&error);
-                ctx.write(error_reply(code, message))?;
+                ctx.write(busy(&error).reply())?;
             }
             Ok(()) => {}
         }

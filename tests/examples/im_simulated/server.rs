@@ -84,7 +84,7 @@ pub(super) fn serve(machine: &Machine, calm: &Calm) -> Result {
 /// Starts the timers on the disk of the node, instead of the example's SQLite file.
 fn start_timers(machine: &Machine, options: &Options, server: &ChatServer) -> Result<Arc<Later>> {
     let store = machine.disk.open()?;
-    let later = Later::start_on(store, options.expiry, &server.hub, &server.group)?;
+    let later = Later::start_on(store, options.expiry, default_clock(), &server.hub, &server.group)?;
     server.hub.set_later(later.clone());
     Ok(later)
 }
