@@ -20,5 +20,7 @@ mod rewind;
 mod simulated;
 #[cfg(all(feature = "broker-redis", feature = "simulation"))]
 mod simulated_maps;
+#[cfg(all(feature = "broker-redis", feature = "simulation"))]
+mod simulated_rooms;
 #[cfg(feature = "broker-sqlite")]
 mod sqlite;

@@ -39,25 +39,26 @@ fn hold_all(begin: Duration, records: &Journal<(u64, bool)>) -> Result {
 
 #[test]
 fn two_processes_with_one_name_do_not_fight_for_the_entries() {
-    let result = Exploration::new(3).first_seed(1).faults(Faults::none()).run(|simulation: &mut Simulation| {
-        let server = RedisServer::new(RedisDisk::new()).broker_scripts();
-        simulation.node("redis", "10.0.0.1", move || {
-            let group = EventLoopGroup::builder().threads(1).build()?;
-            server.bind(&group, "10.0.0.1:6379")?.closed().wait()
+    let result =
+        Exploration::new(3).first_seed(1).faults(Faults::none()).run(|simulation: &mut Simulation| {
+            let server = RedisServer::new(RedisDisk::new()).broker_scripts();
+            simulation.node("redis", "10.0.0.1", move || {
+                let group = EventLoopGroup::builder().threads(1).build()?;
+                server.bind(&group, "10.0.0.1:6379")?.closed().wait()
+            });
+            let records = Journal::new();
+            for (name, address, begin) in [("old", "10.0.0.2", SECOND), ("new", "10.0.0.3", 5 * SECOND)] {
+                let records: Journal<(u64, bool)> = records.clone();
+                simulation.node(name, address, move || hold_all(begin, &records));
+            }
+            simulation.run_until("both have looked", 60 * SECOND, || records.len() == 2)?;
+            let records = records.with(<[_]>::to_vec);
+            assert!(records[1].1, "the new process owns all entries");
+            for (updates, _) in records {
+                // One for each entry, and some until the old process knows.
+                assert!(updates < 2 * USERS as u64, "{updates} updates");
+            }
+            Ok(())
         });
-        let records = Journal::new();
-        for (name, address, begin) in [("old", "10.0.0.2", SECOND), ("new", "10.0.0.3", 5 * SECOND)] {
-            let records: Journal<(u64, bool)> = records.clone();
-            simulation.node(name, address, move || hold_all(begin, &records));
-        }
-        simulation.run_until("both have looked", 60 * SECOND, || records.len() == 2)?;
-        let records = records.with(<[_]>::to_vec);
-        assert!(records[1].1, "the new process owns all entries");
-        for (updates, _) in records {
-            // One for each entry, and some until the old process knows.
-            assert!(updates < 2 * USERS as u64, "{updates} updates");
-        }
-        Ok(())
-    });
     result.unwrap_or_else(|failure| panic!("{failure}"));
 }
