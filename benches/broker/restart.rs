@@ -37,7 +37,7 @@ pub(crate) fn measure(settings: &Settings) -> Result {
         replicas.iter().all(|map| map.len() == all) && owner() == again.topics.authority()
     })?;
     let seconds = begun.elapsed().as_secs_f64();
-    // The store removes what is left of the first node.
+    // The store removes the other entries of the first node.
     thread::sleep(Duration::from_secs(2));
     let (cpu, used) = (own_cpu() - cpu, cluster.redis().since(&begin)?);
     println!(

@@ -15,7 +15,8 @@ use std::time::Duration;
 const SECOND: Duration = Duration::from_secs(1);
 const USERS: usize = 20;
 
-/// Holds the same entries as the other process, and records its metrics and the owner of the entries.
+/// Holds the same entries as the other process, and records its metrics and the owner of the
+/// entries.
 fn hold_all(begin: Duration, records: &Journal<(u64, bool)>) -> Result {
     sleep(begin);
     let group = EventLoopGroup::builder().threads(1).build()?;

@@ -1,5 +1,5 @@
-//! `Client`: the messages that a client of a topic has, whichever node it is connected to. The
-//! reference for the topic: it knows nothing but what it was sent.
+//! `Client`: the messages that a client of a topic has, across all its connections. It is the
+//! reference for the topic, because it has no other source than the lines that it receives.
 
 use netwheel::{
     broker::{Joined, Missed, MissedCause, Position, store::History},
@@ -12,7 +12,7 @@ pub(super) const GREETING: &str = "joined";
 pub(super) const MESSAGE: &str = "message";
 pub(super) const NOTICE: &str = "missed";
 
-/// Encodes what a client is told at the begin.
+/// Encodes the greeting of a client.
 pub(super) fn greeting(joined: &Joined) -> String {
     let Position { epoch, offset, .. } = joined.position;
     format!("{GREETING} {epoch} {offset} {}", joined.recovered)
@@ -48,7 +48,7 @@ impl Client {
     /// Receives a line, and returns its message, if it has one.
     ///
     /// # Errors
-    /// If it does not follow what was received before.
+    /// If it does not follow the line before.
     pub(super) fn receive(&mut self, line: &str) -> Result<Option<(Position, String)>, String> {
         let words: Vec<&str> = line.split(' ').collect();
         let number = |at: usize| -> Result<u64, String> {

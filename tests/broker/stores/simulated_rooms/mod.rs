@@ -1,9 +1,9 @@
 //! A room with members on three nodes over a simulated Redis, amid kills, power failures and cuts.
 //!
 //! Clients move from node to node, with the position of their last message. Each of them receives
-//! the messages in the order of their offsets, without a gap and none twice, or is told which ones
-//! it misses. In the end it has the messages of the store, and with `appendfsync always` these are
-//! all messages that were acknowledged.
+//! the messages in the order of their offsets, without a gap and none twice, or a notice of the
+//! missing ones. In the end it has the messages of the store, and with `appendfsync always` these
+//! are all messages that were acknowledged.
 
 mod client;
 
