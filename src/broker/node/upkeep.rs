@@ -81,7 +81,13 @@ impl TopicNode {
     fn lease_renewed(self: &Arc<Self>, asked: u64, result: Result) {
         let Err(error) = result else {
             let begun = self.lease.change(|lease| (lease.granted(asked).then(|| lease.node().clone()), ()));
-            return begun.into_iter().for_each(|node| self.emit(LeaseEvent::Begun(node)));
+            if let Some(node) = begun {
+                // Of an earlier node with this name, which may still run. It would take its entries
+                // back until it asks for its lease.
+                self.end_lost_leases();
+                self.emit(LeaseEvent::Begun(node));
+            }
+            return;
         };
         self.metrics.lease_failures.add_shared(1);
         match BrokerError::of(&error) {

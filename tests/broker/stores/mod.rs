@@ -10,6 +10,8 @@ mod cuts;
     allow(dead_code, reason = "tests with a Redis server use all of it")
 )]
 mod node;
+#[cfg(all(feature = "broker-redis", feature = "simulation"))]
+mod one_name;
 #[cfg(all(unix, feature = "broker-redis"))]
 mod redis_process;
 #[cfg(all(unix, feature = "broker-redis"))]
@@ -18,5 +20,7 @@ mod rewind;
 mod simulated;
 #[cfg(all(feature = "broker-redis", feature = "simulation"))]
 mod simulated_maps;
+#[cfg(all(feature = "broker-redis", feature = "simulation"))]
+mod simulated_rooms;
 #[cfg(feature = "broker-sqlite")]
 mod sqlite;
