@@ -111,7 +111,7 @@ impl Connection {
     pub(super) fn read(
         &mut self,
         input: &mut [u8],
-        plain: &mut dyn FnMut(&[u8]),
+        plain: &mut impl FnMut(&[u8]),
         output: &mut Vec<u8>,
     ) -> Result<usize, rustls::Error> {
         if let Some(error) = &self.failed {
@@ -163,19 +163,7 @@ impl Connection {
             return Err(output_ended());
         }
         let bound = self.sealed_len(plain.len());
-        self.with_traffic(output, |traffic, output| {
-            let start = output.len();
-            output.resize(start + bound, 0);
-            let written = match traffic.encrypt(plain, &mut output[start..]) {
-                Err(EncryptError::InsufficientSize(size)) => {
-                    output.resize(start + size.required_size, 0);
-                    traffic.encrypt(plain, &mut output[start..])
-                }
-                other => other,
-            };
-            output.truncate(start + *written.as_ref().unwrap_or(&0));
-            written.map(drop).map_err(|error| rustls::Error::General(error.to_string()))
-        })
+        self.with_traffic(output, Encrypt { plain, bound })
     }
 
     /// Sends `close_notify`, once, if the handshake has come far enough.
@@ -183,12 +171,9 @@ impl Connection {
         if self.closed || self.failed.is_some() || self.common().is_handshaking() {
             return;
         }
-        // Without room the alert is queued, and then taken like all output of rustls. The call only
-        // fails if rustls has ended the output itself.
-        let _ = self.with_traffic(output, |traffic, _| {
-            let _ = traffic.queue_close_notify(&mut []);
-            Ok(())
-        });
+        // The queued alert is taken like all output of rustls. The call only fails if rustls has
+        // ended the output itself.
+        let _ = self.with_traffic(output, CloseNotify);
         self.closed = true;
         self.drain(output);
     }
@@ -203,7 +188,7 @@ impl Connection {
         &mut self,
         input: &mut [u8],
         at: &mut usize,
-        plain: &mut dyn FnMut(&[u8]),
+        plain: &mut impl FnMut(&[u8]),
         output: &mut Vec<u8>,
     ) -> Result<Step, rustls::Error> {
         let closed = self.closed;
@@ -240,12 +225,9 @@ impl Connection {
         })
     }
 
-    /// Calls `f` with the state in which plaintext can be encrypted.
-    fn with_traffic(
-        &mut self,
-        output: &mut Vec<u8>,
-        f: impl FnOnce(&mut dyn Traffic, &mut Vec<u8>) -> Result<(), rustls::Error>,
-    ) -> Result<(), rustls::Error> {
+    /// Does `work` in the state in which plaintext can be encrypted.
+    #[inline]
+    fn with_traffic(&mut self, output: &mut Vec<u8>, work: impl Outgoing) -> Result<(), rustls::Error> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -253,7 +235,7 @@ impl Connection {
         let mut held = vec![0; self.held];
         on_side!(&mut self.side, connection => loop {
             match connection.process_tls_records(&mut held).state? {
-                ConnectionState::WriteTraffic(mut traffic) => return f(&mut traffic, output),
+                ConnectionState::WriteTraffic(traffic) => return work.run(traffic, output),
                 ConnectionState::EncodeTlsData(mut data) => append(&mut data, output),
                 ConnectionState::TransmitTlsData(data) => data.done(),
                 ConnectionState::Closed => return Err(output_ended()),
@@ -279,19 +261,53 @@ impl Connection {
     }
 }
 
-/// Sends and encrypts; hides the type of the side.
-trait Traffic {
-    fn encrypt(&mut self, plain: &[u8], output: &mut [u8]) -> Result<usize, EncryptError>;
-    fn queue_close_notify(&mut self, output: &mut [u8]) -> Result<usize, EncryptError>;
+/// What is done in the state in which plaintext can be encrypted, for either side.
+trait Outgoing {
+    fn run<Data>(self, traffic: WriteTraffic<'_, Data>, output: &mut Vec<u8>) -> Result<(), rustls::Error>;
 }
 
-impl<Data> Traffic for WriteTraffic<'_, Data> {
-    fn encrypt(&mut self, plain: &[u8], output: &mut [u8]) -> Result<usize, EncryptError> {
-        WriteTraffic::encrypt(self, plain, output)
-    }
+/// Encrypts all of `plain`, which usually takes at most `bound` bytes.
+struct Encrypt<'a> {
+    plain: &'a [u8],
+    bound: usize,
+}
 
-    fn queue_close_notify(&mut self, output: &mut [u8]) -> Result<usize, EncryptError> {
-        WriteTraffic::queue_close_notify(self, output)
+impl Outgoing for Encrypt<'_> {
+    #[inline]
+    fn run<Data>(
+        self,
+        mut traffic: WriteTraffic<'_, Data>,
+        output: &mut Vec<u8>,
+    ) -> Result<(), rustls::Error> {
+        let start = output.len();
+        output.resize(start + self.bound, 0);
+        let written = match traffic.encrypt(self.plain, &mut output[start..]) {
+            Err(EncryptError::InsufficientSize(size)) => {
+                output.resize(start + size.required_size, 0);
+                traffic.encrypt(self.plain, &mut output[start..])
+            }
+            other => other,
+        };
+        match written {
+            Ok(n) => {
+                output.truncate(start + n);
+                Ok(())
+            }
+            Err(error) => {
+                output.truncate(start);
+                Err(rustls::Error::General(error.to_string()))
+            }
+        }
+    }
+}
+
+/// Queues `close_notify`, because the output that rustls gets is empty.
+struct CloseNotify;
+
+impl Outgoing for CloseNotify {
+    fn run<Data>(self, mut traffic: WriteTraffic<'_, Data>, _: &mut Vec<u8>) -> Result<(), rustls::Error> {
+        let _ = traffic.queue_close_notify(&mut []);
+        Ok(())
     }
 }
 

@@ -110,18 +110,14 @@ impl Session {
     pub(super) fn read(
         &mut self,
         input: &mut [u8],
-        plain: &mut dyn FnMut(&[u8]),
+        plain: &mut impl FnMut(&[u8]),
         output: &mut Vec<u8>,
     ) -> Result<usize> {
         match self.look(input) {
-            Ok(true) => {}
-            Ok(false) => return Ok(0),
-            Err(refusal) => {
-                output.extend_from_slice(refusal.alert());
-                return Err(refusal.error());
-            }
+            Ok(true) => self.connection.read(input, plain, output).map_err(failure),
+            Ok(false) => Ok(0),
+            Err(refusal) => Err(refusal.refuse(output)),
         }
-        self.connection.read(input, plain, output).map_err(failure)
     }
 
     /// Like [`Connection::write`].
@@ -177,6 +173,13 @@ impl Session {
 }
 
 impl Refusal {
+    /// Appends the alert to `output`, and returns the error.
+    #[cold]
+    fn refuse(self, output: &mut Vec<u8>) -> Error {
+        output.extend_from_slice(self.alert());
+        self.error()
+    }
+
     fn alert(self) -> &'static [u8] {
         match self {
             Refusal::NotTls | Refusal::TooLong => &DECODE_ERROR,

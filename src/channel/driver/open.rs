@@ -160,7 +160,7 @@ fn open<T: Transport>(
     // Filters do no I/O, so the read cannot fail.
     let Ok(received) = received else { return Read::Broken };
     // Replies, or an alert that names the error.
-    if !core.state.extras.sealed_wire().is_empty() {
+    if core.state.extras.has_sealed() {
         writing::flush(core, transport, &mut io.services, &io.metrics);
     }
     if received.read == 0 {

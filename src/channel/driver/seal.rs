@@ -22,7 +22,7 @@ impl<T: Transport> ChannelDriver<T> {
             return true;
         }
         self.flush(io);
-        self.core.state.extras.sealed_wire().is_empty()
+        !self.core.state.extras.has_sealed()
     }
 }
 

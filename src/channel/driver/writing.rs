@@ -124,8 +124,8 @@ fn send_burst<T: Transport, const FILTERED: bool>(
                     core.handle_written(services, n);
                 }
                 // The usual case ends here: the next round would find that nothing is left.
-                let is_sealed_sent = !FILTERED || core.state.extras.sealed_wire().is_empty();
-                if core.state.outbound.pending_bytes() == 0 && is_sealed_sent {
+                let has_sealed = FILTERED && core.state.extras.has_sealed();
+                if core.state.outbound.pending_bytes() == 0 && !has_sealed {
                     core.state.give_allowance_back(Direction::Write);
                     break;
                 }

@@ -145,8 +145,15 @@ impl Extras {
     /// Removes the filters if all of them have finished, so that the channel goes on without them.
     #[inline]
     pub(in crate::channel) fn drop_finished_filters(&mut self) {
+        if self.filters().is_some_and(Filters::are_gone) {
+            self.drop_filters();
+        }
+    }
+
+    #[cold]
+    fn drop_filters(&mut self) {
         if let Some(parts) = &mut self.0
-            && let Some(filters) = parts.filters.take_if(|filters| filters.are_gone())
+            && let Some(filters) = parts.filters.take()
         {
             parts.peer = Some(Box::new(filters.into_peer()));
         }
@@ -180,6 +187,12 @@ impl Extras {
     #[inline]
     pub(crate) fn sealed_wire(&self) -> &[u8] {
         self.filters().map_or(&[], Filters::sealed_wire)
+    }
+
+    /// Returns whether sealed bytes wait for the transport.
+    #[inline]
+    pub(in crate::channel) fn has_sealed(&self) -> bool {
+        self.filters().is_some_and(Filters::has_sealed)
     }
 
     /// Returns how many outbound bytes are sealed, and so can no longer be taken back.

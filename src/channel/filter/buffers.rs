@@ -65,8 +65,10 @@ impl FilterBuffers {
         self.sealed.pop().unwrap_or_default()
     }
 
-    pub(super) fn return_sealed(&mut self, mut sealed: Box<SealedOutput>) {
-        sealed.clear();
+    /// Takes back a buffer whose bytes are all sent.
+    #[inline]
+    pub(super) fn return_sealed(&mut self, sealed: Box<SealedOutput>) {
+        debug_assert!(sealed.is_clear());
         if self.sealed.len() < SPARES && sealed.memory() <= SPARE_SIZE {
             self.sealed.push(sealed);
         }

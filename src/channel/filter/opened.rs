@@ -27,6 +27,16 @@ impl<'a> Opened<'a> {
         self.spilled.truncate(mark.1);
     }
 
+    /// Fills the buffer, and keeps the bytes that do not fit.
+    #[cold]
+    fn fill_and_spill(&mut self, plain: &[u8]) {
+        let room = &mut self.room[self.len..];
+        let (first, rest) = plain.split_at(room.len());
+        room.copy_from_slice(first);
+        self.len += first.len();
+        self.spilled.extend_from_slice(rest);
+    }
+
     /// Returns the number of bytes in the buffer, and the bytes that did not fit.
     pub(crate) fn finish(self) -> (usize, Vec<u8>) {
         (self.len, self.spilled)
@@ -47,12 +57,13 @@ impl Collect for Vec<u8> {
 impl Collect for Opened<'_> {
     #[inline]
     fn put(&mut self, plain: &[u8]) {
-        let fits = if self.spilled.is_empty() { plain.len().min(self.room.len() - self.len) } else { 0 };
-        let (first, rest) = plain.split_at(fits);
-        self.room[self.len..self.len + fits].copy_from_slice(first);
-        self.len += fits;
-        if !rest.is_empty() {
-            self.spilled.extend_from_slice(rest);
+        // What has spilled has filled the room.
+        let room = &mut self.room[self.len..];
+        if let Some(room) = room.get_mut(..plain.len()) {
+            room.copy_from_slice(plain);
+            self.len += plain.len();
+        } else {
+            self.fill_and_spill(plain);
         }
     }
 }

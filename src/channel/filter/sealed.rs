@@ -1,6 +1,7 @@
 //! Wire bytes that wait for the transport, and the number of plaintext bytes in them.
 //!
-//! Invariant: plaintext counts as sent when the transport has taken the last byte of its record.
+//! Invariants: plaintext counts as sent when the transport has taken the last byte of its record.
+//! When the transport has taken everything, nothing is left of the sent bytes.
 
 use std::collections::VecDeque;
 
@@ -37,8 +38,14 @@ impl SealedOutput {
         &self.wire[self.sent..]
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.sent == self.wire.len()
+    }
+
+    /// Returns whether it holds neither bytes nor records, sent or not.
+    pub(super) fn is_clear(&self) -> bool {
+        self.wire.is_empty() && self.records.is_empty() && self.sent == 0 && self.recorded == 0
     }
 
     /// Returns the plaintext bytes that are sealed and not sent.
@@ -82,7 +89,19 @@ impl SealedOutput {
 
     /// Records that the transport has accepted `n` bytes. Returns the number of plaintext bytes in
     /// the records that were sent by that.
-    pub(super) fn take(&mut self, mut n: usize) -> usize {
+    #[inline]
+    pub(super) fn take(&mut self, n: usize) -> usize {
+        if n < self.pending().len() {
+            return self.take_part(n);
+        }
+        // The usual case: everything is sent.
+        let plain = self.plain;
+        self.clear();
+        plain
+    }
+
+    #[inline(never)]
+    fn take_part(&mut self, mut n: usize) -> usize {
         self.sent += n;
         let mut plain = 0;
         while let Some(record) = self.records.front_mut().filter(|_| n > 0) {
@@ -108,7 +127,7 @@ impl SealedOutput {
     }
 
     /// Empties it, and keeps its memory.
-    pub(super) fn clear(&mut self) {
+    fn clear(&mut self) {
         self.wire.clear();
         self.records.clear();
         (self.sent, self.recorded, self.plain, self.replies) = (0, 0, 0, 0);

@@ -61,7 +61,7 @@ impl ChannelState {
     /// limit.
     #[inline(always)]
     pub(crate) fn give_allowance_back(&mut self, direction: Direction) {
-        if self.extras.are_used() {
+        if self.extras.shaper().is_some() {
             self.end_burst(direction);
         }
     }

@@ -1,8 +1,8 @@
 //! Input: from the wire through the filters, upwards.
 //!
 //! Bytes that a filter has not consumed are kept in its layer. [`Filters::pass`] is the one place
-//! that puts them in front of new ones, and the one place that keeps them again. A layer that
-//! leaves hands them to the next one ([`Filters::remove`]).
+//! that puts them in front of new ones. It keeps them again, and so does `single`, a shorter way
+//! for the usual case. A layer that leaves hands them to the next one ([`Filters::remove`]).
 //!
 //! Invariants: each byte reaches a filter once for each call that does not consume it, in order.
 //! Nothing passes a filter that is not established. The end of a stream reaches each filter once,
@@ -20,25 +20,25 @@ use crate::{
 };
 
 /// Input of a filter that starts with the bytes kept for it.
-enum Input<'a> {
+pub(super) enum FilterInput<'a> {
     /// In memory of the loop.
     Lent(&'a mut [u8]),
     /// In memory that the channel may keep, behind this number of consumed bytes.
     Own(Vec<u8>, usize),
 }
 
-impl Input<'_> {
+impl FilterInput<'_> {
     fn bytes(&mut self) -> &mut [u8] {
         match self {
-            Input::Lent(bytes) => bytes,
-            Input::Own(bytes, at) => &mut bytes[*at..],
+            FilterInput::Lent(bytes) => bytes,
+            FilterInput::Own(bytes, at) => &mut bytes[*at..],
         }
     }
 
     fn consume(&mut self, n: usize) {
         match self {
-            Input::Lent(bytes) => *bytes = &mut std::mem::take(bytes)[n..],
-            Input::Own(_, at) => *at += n,
+            FilterInput::Lent(bytes) => *bytes = &mut std::mem::take(bytes)[n..],
+            FilterInput::Own(_, at) => *at += n,
         }
     }
 
@@ -51,21 +51,22 @@ impl Input<'_> {
         }
         front.extend_from_slice(new);
         self.drop_into(buffers);
-        Input::Own(front, 0)
+        FilterInput::Own(front, 0)
     }
 
     /// Returns the memory to the loop.
     fn drop_into(self, buffers: &mut FilterBuffers) {
-        if let Input::Own(bytes, _) = self {
+        if let FilterInput::Own(bytes, _) = self {
             buffers.return_kept(bytes);
         }
     }
 
     /// Keeps the bytes in `kept`, which is empty.
     #[inline]
-    fn keep(self, kept: &mut Vec<u8>, buffers: &mut FilterBuffers) {
+    pub(super) fn keep(self, kept: &mut Vec<u8>, buffers: &mut FilterBuffers) {
         // Usually the filter has consumed a whole read.
-        let is_nothing = matches!(&self, Input::Lent(bytes) if bytes.is_empty()) && kept.capacity() == 0;
+        let is_nothing =
+            matches!(&self, FilterInput::Lent(bytes) if bytes.is_empty()) && kept.capacity() == 0;
         if !is_nothing {
             self.keep_rest(kept, buffers);
         }
@@ -74,7 +75,7 @@ impl Input<'_> {
     #[inline(never)]
     fn keep_rest(mut self, kept: &mut Vec<u8>, buffers: &mut FilterBuffers) {
         match self {
-            Input::Own(bytes, 0) if !bytes.is_empty() => *kept = bytes,
+            FilterInput::Own(bytes, 0) if !bytes.is_empty() => *kept = bytes,
             // A small rest must not keep the memory of the consumed bytes.
             _ => {
                 buffers.keep(kept, self.bytes());
@@ -99,14 +100,16 @@ impl Filters {
         opened: &mut Opened<'_>,
         lent: &mut Lent<'_>,
     ) -> Result {
-        let result = if self.wire_has_ended() {
+        let result = if self.has_single_open_filter() {
+            self.pass_single(&mut wire[front..], opened, lent)
+        } else if self.wire_has_ended() {
             Ok(())
         } else {
             if !self.left_over.is_empty() {
                 opened.put(&std::mem::take(&mut self.left_over));
             }
             let start = self.put_kept_in_front(wire, front, lent);
-            let input = Input::Lent(&mut wire[start..]);
+            let input = FilterInput::Lent(&mut wire[start..]);
             self.pass(0, input, false, opened, lent).and_then(|()| self.pass_end(lent))
         };
         self.conclude(result, lent)
@@ -143,7 +146,7 @@ impl Filters {
             if at < self.begun {
                 let Layer { state, kept, .. } = &self.layers[at];
                 let called = resume == Resume::Woken || *state != FilterState::Waiting && !kept.is_empty();
-                self.pass(at, Input::Lent(&mut []), called, opened, lent)?;
+                self.pass(at, FilterInput::Lent(&mut []), called, opened, lent)?;
             }
         }
         self.pass_end(lent)
@@ -187,10 +190,10 @@ impl Filters {
 
     /// Passes input to the filter at `at`, behind the bytes that are kept for it, and its plaintext
     /// to the filters above. `woken`: the filter is called even if it waits or the input is empty.
-    fn pass(
+    pub(super) fn pass(
         &mut self,
         at: usize,
-        mut input: Input<'_>,
+        mut input: FilterInput<'_>,
         mut woken: bool,
         opened: &mut Opened<'_>,
         lent: &mut Lent<'_>,
@@ -230,7 +233,7 @@ impl Filters {
                 Err(error) => {
                     // What precedes the error is delivered, however the input was split.
                     if state.is_established() {
-                        self.pass(at + 1, Input::Own(above, 0), false, opened, lent)?;
+                        self.pass(at + 1, FilterInput::Own(above, 0), false, opened, lent)?;
                     } else {
                         opened.truncate(mark);
                     }
@@ -249,14 +252,14 @@ impl Filters {
                 FilterState::Finished => {
                     self.remove(at);
                     self.begin(lent)?;
-                    self.pass(at, Input::Own(above, 0), false, opened, lent)?;
+                    self.pass(at, FilterInput::Own(above, 0), false, opened, lent)?;
                     // The rest goes to the filter that is in this place now.
                 }
                 FilterState::InputEnded => {
                     self.layers[at].ended = true;
                     self.begin(lent)?;
                     input.drop_into(lent.buffers);
-                    return self.pass(at + 1, Input::Own(above, 0), false, opened, lent);
+                    return self.pass(at + 1, FilterInput::Own(above, 0), false, opened, lent);
                 }
                 FilterState::Handshaking | FilterState::Waiting | FilterState::Established => {
                     input.keep(&mut self.layers[at].kept, lent.buffers);
@@ -265,7 +268,7 @@ impl Filters {
                         // It has collected in `opened`.
                         return Ok(());
                     }
-                    return self.pass(at + 1, Input::Own(above, 0), false, opened, lent);
+                    return self.pass(at + 1, FilterInput::Own(above, 0), false, opened, lent);
                 }
             }
         }
@@ -274,7 +277,7 @@ impl Filters {
     /// Passes the end of a stream on, from the filter or the wire that has ended, as far as no
     /// filter waits.
     #[inline]
-    fn pass_end(&mut self, lent: &mut Lent<'_>) -> Result {
+    pub(super) fn pass_end(&mut self, lent: &mut Lent<'_>) -> Result {
         if !self.wire_ended && !self.layers.iter().any(|layer| layer.ended) {
             return Ok(());
         }

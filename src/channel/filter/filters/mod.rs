@@ -5,6 +5,7 @@
 
 mod input;
 mod output;
+mod single;
 
 use super::{
     FilterContext,
@@ -214,12 +215,14 @@ impl Filters {
     }
 
     /// Returns whether plaintext may pass.
+    #[inline]
     pub(crate) fn is_established(&self) -> bool {
         self.begun == self.layers.len() && self.layers.iter().all(|layer| layer.state.is_established())
     }
 
     /// Returns whether all filters have finished and nothing is left to send, so that the channel
     /// can go on without them.
+    #[inline]
     pub(crate) fn are_gone(&self) -> bool {
         self.layers.is_empty() && self.sealed.is_none()
     }

@@ -2,12 +2,30 @@
 //!
 //! Invariant: a filter receives the output of the filter above it, in order.
 
-use super::{Filters, Lent, Output, PIECE};
+use super::{Filters, Layer, Lent, Output, PIECE};
 use crate::{
     buffer::OutboundBuffer,
-    channel::filter::{FilterContext, sealed::SEALED_AHEAD},
+    channel::filter::{FilterContext, filter_trait::Surroundings, sealed::SEALED_AHEAD},
     error::{Error, Result},
 };
+use std::borrow::Cow;
+
+impl Layer {
+    /// Seals `bytes`, and appends the result to `output`.
+    #[inline(always)]
+    fn write(
+        &mut self,
+        bytes: &[u8],
+        output: &mut Vec<u8>,
+        surroundings: &mut Surroundings,
+        now: u64,
+    ) -> Result {
+        let mut ctx = FilterContext { plain: None, output, surroundings, inserted: None, now };
+        self.filter.write(&mut ctx, bytes)?;
+        self.state = self.filter.state();
+        Ok(())
+    }
+}
 
 impl Filters {
     /// Seals pending plaintext up to the limit.
@@ -15,17 +33,16 @@ impl Filters {
         if !self.is_established() || self.failed {
             return Ok(());
         }
-        loop {
-            let from = self.sealed_plain();
-            if from == out.len() {
-                return Ok(());
-            }
+        let mut from = self.sealed_plain();
+        while from < out.len() {
             let plain = self.plain_that_fits().min(out.len() - from);
             if plain == 0 {
-                return Ok(());
+                break;
             }
             self.seal_piece(out, from, plain, lent)?;
+            from += plain;
         }
+        Ok(())
     }
 
     /// Seals all pending plaintext, before another filter is added. The limits of outbound bytes
@@ -81,20 +98,10 @@ impl Filters {
         let Filters { layers, sealed, surroundings, .. } = self;
         let sealed = sealed.get_or_insert_with(|| lent.buffers.lease_sealed());
         let before = sealed.wire.len();
-        let mut bytes = std::borrow::Cow::Borrowed(bytes);
-        for (at, layer) in layers[..from].iter_mut().enumerate().rev() {
-            let mut own = Vec::new();
-            let output = if at == 0 { &mut sealed.wire } else { &mut own };
-            let mut ctx = FilterContext { plain: None, output, surroundings, inserted: None, now: lent.now };
-            layer.filter.write(&mut ctx, &bytes)?;
-            layer.state = layer.filter.state();
-            bytes = own.into();
-            if bytes.is_empty() {
-                break;
-            }
-        }
-        if from == 0 {
-            sealed.wire.extend_from_slice(&bytes);
+        match &mut layers[..from] {
+            // The usual case.
+            [bottom] => bottom.write(bytes, &mut sealed.wire, surroundings, lent.now)?,
+            layers => write_through(layers, bytes, &mut sealed.wire, surroundings, lent.now)?,
         }
         if plain > 0 && sealed.wire.len() == before {
             // It would be passed to the filters again and again.
@@ -118,11 +125,19 @@ impl Filters {
     }
 
     /// Returns the bytes that wait for the transport.
+    #[inline]
     pub(crate) fn sealed_wire(&self) -> &[u8] {
         self.sealed.as_ref().map_or(&[], |sealed| sealed.pending())
     }
 
-    /// Returns the plaintext bytes in them.
+    /// Returns whether bytes wait for the transport.
+    #[inline]
+    pub(crate) fn has_sealed(&self) -> bool {
+        self.sealed.as_ref().is_some_and(|sealed| !sealed.is_empty())
+    }
+
+    /// Returns the number of plaintext bytes in the bytes that wait for the transport.
+    #[inline]
     pub(crate) fn sealed_plain(&self) -> usize {
         self.sealed.as_ref().map_or(0, |sealed| sealed.plain())
     }
@@ -141,4 +156,29 @@ impl Filters {
             lent.buffers.return_sealed(sealed);
         }
     }
+}
+
+/// Passes `bytes` through the filters, from the top, and appends the result to `output`.
+#[inline(never)]
+fn write_through(
+    layers: &mut [Layer],
+    bytes: &[u8],
+    output: &mut Vec<u8>,
+    surroundings: &mut Surroundings,
+    now: u64,
+) -> Result {
+    let Some((bottom, above)) = layers.split_first_mut() else {
+        output.extend_from_slice(bytes);
+        return Ok(());
+    };
+    let mut passed = Cow::Borrowed(bytes);
+    for layer in above.iter_mut().rev() {
+        let mut own = Vec::new();
+        layer.write(&passed, &mut own, surroundings, now)?;
+        if own.is_empty() {
+            return Ok(());
+        }
+        passed = own.into();
+    }
+    bottom.write(&passed, output, surroundings, now)
 }

@@ -140,6 +140,39 @@ fn a_prefix_filter_leaves_and_its_rest_goes_to_the_codec_however_it_is_split() {
     }
 }
 
+/// Passes bytes on up to a `!`, then leaves.
+#[derive(Default)]
+struct UntilMark {
+    finished: bool,
+}
+
+impl Filter for UntilMark {
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        let mark = input.iter().position(|byte| *byte == b'!');
+        self.finished = mark.is_some();
+        ctx.deliver(&input[..mark.unwrap_or(input.len())]);
+        Ok(mark.map_or(input.len(), |at| at + 1))
+    }
+
+    fn state(&self) -> FilterState {
+        if self.finished { FilterState::Finished } else { FilterState::Established }
+    }
+}
+
+#[test]
+fn an_established_filter_leaves_and_its_rest_goes_to_the_codec_however_it_is_split() {
+    let wire = b"one\n!two\n!\n";
+    for split in 0..=wire.len() {
+        let recorder = Recorder::default();
+        let mut channel = channel(&recorder, UntilMark::default());
+        for part in [&wire[..split], &wire[split..]] {
+            channel.write_inbound(part).unwrap();
+        }
+        assert_eq!(recorder.take()[1..], ["one", "two", "!"], "split at {split}");
+        assert_eq!(channel.read_outbound(), &b"one\ntwo\n!\n"[..]);
+    }
+}
+
 #[test]
 fn what_a_filter_has_stored_outlives_it() {
     let recorder = Recorder::default();
