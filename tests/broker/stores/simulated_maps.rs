@@ -1,7 +1,7 @@
 //! Three nodes with one map over a simulated Redis, amid kills, power failures and cuts.
 //!
-//! The replica of a node is the sum of its events. When the faults are over, all replicas are
-//! equal, and each node owns in the map exactly the entries that it holds.
+//! The replica of a node is the sum of its events. When the faults are over, all replicas are equal
+//! to the map in the store, and each node owns in the map exactly the entries that it holds.
 
 use super::simulated::{faults, redis};
 use netwheel::{
@@ -85,7 +85,9 @@ fn play(name: &'static str, records: &Records) -> Result {
             };
         } else if users.position().is_some() {
             let entries: Vec<MapEntry> = shadow.lock().unwrap().values().cloned().collect();
-            if entries == users.entries() {
+            let Ok(mut stored) = topics.broker().snapshot(users.name(), None).wait() else { continue };
+            stored.entries.sort_by(|one, other| one.key.cmp(&other.key));
+            if entries == users.entries() && entries == stored.entries {
                 records.shown.push((name, show(&users)));
             }
         }
