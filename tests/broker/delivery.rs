@@ -4,14 +4,15 @@ use crate::{
     members::{Member, Nodes},
     support::{
         journal::Journal,
-        wait::{SECOND, done, wait_until},
+        wait::{SECOND, done, ms, wait_until},
     },
 };
 use bytes::Bytes;
 use netwheel::{
-    Channel, ChannelGroup, Result, SendError,
-    broker::{Position, Subscription, TopicFormat},
+    Channel, ChannelGroup, Error, Result, SendError,
+    broker::{BrokerError, Position, Subscription, TopicFormat},
     channel::Broadcast,
+    error::Resource,
 };
 use std::sync::{Arc, Mutex};
 
@@ -94,4 +95,51 @@ fn a_watched_topic_is_followed_without_members() {
     }
     publish();
     assert_eq!(format.delivered.all(), [(2, 0), (3, 0), (4, 0), (5, 0), (6, 0)]);
+}
+
+#[test]
+fn a_watch_is_ready_when_it_has_its_first_position() {
+    let nodes = Nodes::new(2);
+    let [one, other] = &nodes.nodes[..] else { panic!("two nodes") };
+    let format = OwnCopy::default();
+    let topic = one.topics.topic("attic", format.clone()).max_joiners(2).open().unwrap();
+    let other = other.topics.topic("attic", OwnCopy::default()).open().unwrap();
+    let publish = || done(other.publish(Bytes::from("x"))).unwrap();
+    one.broker.fail_reads(true);
+    let watch = topic.watch();
+    let waiting = [watch.ready(), watch.ready()];
+    let refused = done(watch.ready()).unwrap_err();
+    assert!(matches!(refused, Error::Full { resource: Resource::TopicJoiners, limit: 2, .. }), "{refused}");
+    for failures in 1..3 {
+        wait_until("the read has failed", || one.topics.metrics().read_failures == failures);
+        publish();
+        assert!(waiting.iter().all(|ready| !ready.is_done()));
+        nodes.advance(ms(100));
+    }
+    one.broker.fail_reads(false);
+    nodes.advance(ms(100));
+    waiting.into_iter().for_each(|ready| done(ready).unwrap());
+    publish();
+    wait_until("the message is there", || format.delivered.all() == [(3, 0)]);
+    done(watch.ready()).unwrap();
+}
+
+#[test]
+fn a_watch_of_a_topic_that_cannot_be_read_fails() {
+    let Nodes { nodes, .. } = Nodes::new(1);
+    let node = &nodes[0];
+    let map = node.topics.map("attic").open().unwrap();
+    done(map.set("ann", "1")).unwrap();
+    drop(map);
+    wait_until("the map is forgotten", || node.topics.metrics().topics == 1);
+    let watch = node.topics.topic("attic", OwnCopy::default()).open().unwrap().watch();
+    assert_eq!(BrokerError::of(&done(watch.ready()).unwrap_err()), Some(&BrokerError::WrongKind));
+    node.broker.fail_reads(true);
+    let cellar = node.topics.topic("cellar", OwnCopy::default()).open().unwrap().watch();
+    let waiting = cellar.ready();
+    assert!(!waiting.is_done());
+    done(node.topics.close()).unwrap();
+    for closed in [waiting, cellar.ready(), watch.ready()] {
+        assert_eq!(BrokerError::of(&done(closed).unwrap_err()), Some(&BrokerError::Closed));
+    }
 }

@@ -177,7 +177,7 @@ fn missed_events_are_one_snapshot_with_its_differences_as_events() {
 }
 
 #[test]
-fn an_interruption_is_told_and_what_was_missed_follows() {
+fn an_interruption_is_reported_and_missed_changes_follow() {
     let nodes = MapNodes::new(2);
     let (a, b) = (&nodes.nodes[0], &nodes.nodes[1]);
     a.broker.set_cut(true);
@@ -248,6 +248,47 @@ fn the_last_handle_releases_what_the_node_holds_and_ends_following() {
     let again = topics.map("users").open().unwrap();
     done(again.ready()).unwrap();
     assert!(again.is_empty());
+}
+
+#[test]
+fn a_map_rests_as_soon_as_its_entries_are_released() {
+    let MapNodes { mut nodes, group: _group, .. } = MapNodes::new(1);
+    let MapNode { topics, users, broker, .. } = nodes.pop().unwrap();
+    assert!(done(users.hold("ann", "a", None)).unwrap().is_some());
+    broker.hold_changes();
+    drop(users);
+    assert_eq!(topics.metrics().topics, 1, "an entry is to be released");
+    broker.release_changes();
+    wait_until("the map is forgotten", || topics.metrics().topics == 0);
+}
+
+#[test]
+fn an_update_that_reveals_a_loss_of_the_store_is_followed_by_a_snapshot() {
+    let nodes = MapNodes::new(1);
+    let a = &nodes.nodes[0];
+    done(a.users.set("ann", "1")).unwrap();
+    wait_until("it arrives", || a.value("ann").is_some());
+    a.broker.set_events(Events::Lose);
+    a.broker.fail_tops(true);
+    nodes.store.lose_topic(&TopicName::new("users").unwrap());
+    done(a.users.set("bob", "2")).unwrap();
+    wait_until("the replica is complete", || a.value("bob").is_some() && a.value("ann").is_none());
+}
+
+#[test]
+fn a_map_that_is_too_large_is_read_again_only_after_a_change() {
+    let nodes = MapNodes::with(2, |map| map.max_bytes(40));
+    let (a, b) = (&nodes.nodes[0], &nodes.nodes[1]);
+    let before = a.topics.metrics().snapshots;
+    done(b.users.set("eve", "x".repeat(40))).unwrap();
+    wait_until("it is too large", || a.events.all() == ["interrupted"]);
+    nodes.pass(20);
+    assert_eq!(a.topics.metrics().snapshots, before + 1);
+    a.broker.set_events(Events::Lose);
+    done(b.users.set("eve", "2")).unwrap();
+    nodes.pass(10);
+    wait_until("it fits", || a.events.all() == ["interrupted", "resumed", "eve ->2"]);
+    assert_eq!(a.topics.metrics().snapshots, before + 2);
 }
 
 #[test]

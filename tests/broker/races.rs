@@ -2,7 +2,7 @@
 
 use crate::{
     faulty::Events,
-    members::{Member, Nodes, Numbered, neighbour},
+    members::{Member, Nodes, Numbered, TestNode, neighbour},
     support::wait::{SECOND, done, ms, wait_until},
 };
 use bytes::Bytes;
@@ -72,16 +72,21 @@ fn nothing_is_read_before_the_partition_is_followed() {
     [first, second].iter_mut().for_each(|member| member.expect(&["1 one"]));
 }
 
+/// Stores a message whose event one node does not receive. That node cannot ask for it either.
+fn lose_one_event(one: &TestNode, other: &TestNode) {
+    one.broker.set_events(Events::Lose);
+    other.publish("one");
+    one.broker.set_events(Events::Pass);
+    one.broker.fail_tops(true);
+}
+
 #[test]
 fn a_read_that_failed_is_repeated_soon_and_then_less_often() {
     let nodes = Nodes::new(2);
     let [one, other] = &nodes.nodes[..] else { panic!("two nodes") };
     let mut member = Member::join(one);
-    one.broker.set_events(Events::Lose);
-    other.publish("one");
-    one.broker.set_events(Events::Pass);
+    lose_one_event(one, other);
     one.broker.fail_reads(true);
-    one.broker.fail_tops(true);
     // The event of the second message reveals that the first one is missing.
     other.publish("two");
     wait_until("the read has failed", || one.topics.metrics().read_failures == 1);
@@ -101,11 +106,8 @@ fn a_read_without_the_missing_messages_is_repeated_less_and_less_often() {
     let nodes = Nodes::new(2);
     let [one, other] = &nodes.nodes[..] else { panic!("two nodes") };
     let mut member = Member::join(one);
-    one.broker.set_events(Events::Lose);
-    other.publish("one");
-    one.broker.set_events(Events::Pass);
+    lose_one_event(one, other);
     one.broker.empty_reads(true);
-    one.broker.fail_tops(true);
     let before = one.broker.reads();
     other.publish("two");
     wait_until("the store was read", || one.broker.reads() == before + 1);

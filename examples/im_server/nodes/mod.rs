@@ -44,6 +44,8 @@ const HISTORY: HistoryLimits =
     HistoryLimits::new().messages(10_000).bytes(4 * 1024 * 1024).age(Duration::from_secs(60));
 /// Time for which a repeated message is recognised.
 const ID_WINDOW: Duration = Duration::from_secs(60);
+/// How long a start waits for the broker.
+const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) struct Nodes {
     /// The name of this server.
@@ -87,8 +89,11 @@ impl Nodes {
     /// Fails if the name is not allowed, or if there are too many topics.
     pub(crate) fn start(&self, hub: &Arc<Hub>) -> Result {
         let topic = self.topic(&self.name, NodeFormat::of_receiver(hub))?;
+        let watch = topic.watch();
+        // Users that have logged in may receive direct messages. Logins need the broker, too.
+        drop(watch.ready().wait_timeout(READY_TIMEOUT));
         // This is the only call.
-        let _ = self.watch.set(topic.watch());
+        let _ = self.watch.set(watch);
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use std::{fmt, sync::Arc};
 ///
 /// | setting | default | range | when it is reached |
 /// |---|---|---|---|
-/// | `max_entries` | 100,000 entries | 1 or more | a new entry is refused; a map that has more is not loaded ([`MapEvent::Interrupted`]) |
+/// | `max_entries` | 100,000 entries | 1 or more | a new entry is refused; a map that has more is not loaded until it fits ([`MapEvent::Interrupted`]) |
 /// | `max_bytes` | 64 MiB of keys and values | 1 byte or more | the replica stays as it is until the map fits ([`MapEvent::Interrupted`]) |
 /// | `max_held` | 100,000 entries held by this node | 1 or more | [`Error::Full`] |
 /// | `max_pending` | 16,384 unanswered operations, and 64 MiB of keys and values | 1 or more | [`Error::Full`] |
@@ -32,7 +32,7 @@ impl MapBuilder {
     }
 
     /// Sets the largest number of entries in the map. All nodes should have the same one: each node
-    /// applies its own to the entries that it adds.
+    /// applies its own to the entries that it adds. A store may have a lower limit.
     pub fn max_entries(mut self, entries: u64) -> Self {
         self.settings.max_entries = entries;
         self
@@ -66,7 +66,9 @@ impl MapBuilder {
     }
 
     /// Returns the map, and begins to follow it. If this node has it already, the settings and the
-    /// callback of the first call stay.
+    /// callback of the first call stay. The node has the map until the last handle is dropped and
+    /// the broker has removed the entries that the node held. If the map is opened before that, the
+    /// callback of the first call may receive the entries again, as new ones.
     ///
     /// # Errors
     ///

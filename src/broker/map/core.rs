@@ -44,6 +44,14 @@ pub(super) struct CoreState {
     pub(super) retry: RetryDelay,
 }
 
+impl CoreState {
+    /// Returns whether nothing needs the map, and the node still follows it.
+    pub(super) fn may_rest(&self) -> bool {
+        let is_busy = self.is_pumping || self.is_activating || self.handles > 0;
+        self.is_active && !is_busy && self.map.holdings.len() == 0
+    }
+}
+
 impl MapCore {
     pub(super) fn new(
         node: Arc<TopicNode>,
@@ -101,7 +109,6 @@ impl MapCore {
         });
         if is_last {
             self.pump();
-            self.node.deactivate(self.clone());
         }
     }
 
@@ -227,8 +234,7 @@ impl FollowedTopic for MapCore {
 
     fn rest(&self) -> Option<Box<dyn Any + Send>> {
         self.state.change(|state| {
-            let is_busy = state.is_pumping || state.is_activating || state.handles > 0;
-            if is_busy || state.map.holdings.len() > 0 {
+            if !state.may_rest() {
                 return (None, ());
             }
             state.is_active = false;

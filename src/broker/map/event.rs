@@ -6,7 +6,8 @@ use bytes::Bytes;
 /// An event of a map on this node. See [`MapBuilder::on_event`](super::MapBuilder::on_event).
 ///
 /// A program that applies all [`Changed`](MapEvent::Changed) events to an empty map always has the
-/// entries of the replica.
+/// entries of the replica. They begin anew if the map is opened again after its last handle was
+/// dropped.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum MapEvent<'a> {

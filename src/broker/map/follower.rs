@@ -10,7 +10,8 @@
 
 use super::{
     loading::{LoadStep, Loading},
-    replica::{Replica, ReplicaChange, size},
+    replica::{Replica, ReplicaChange},
+    unused::Unused,
 };
 use crate::broker::{
     follower::{Ahead, Item},
@@ -51,9 +52,6 @@ pub(super) enum FollowStep {
 /// The changes of one update.
 type Changes = Vec<EntryChange>;
 
-/// Values to be dropped without a lock.
-pub(super) type Unused = (Vec<Item<Changes>>, Vec<MapEntry>, Vec<Changes>);
-
 #[derive(Debug)]
 pub(super) struct MapFollower {
     limits: MapLimits,
@@ -80,14 +78,18 @@ pub(super) struct MapFollower {
     acknowledged: Option<(Position, u64)>,
     /// Whether the last read failed, so that nothing is read before another input.
     has_failed: bool,
+    /// The position of a map that does not fit, as long as no later one is known. It is not read
+    /// again.
+    too_large: Option<Position>,
+    /// Whether the store may have changed since the last read began.
+    has_news: bool,
     /// Why events may be missing.
     interruption: Option<BrokerError>,
     /// Why the last read failed.
     failure: Option<BrokerError>,
     /// Whether the last of the two steps was `Interrupted`.
     is_interrupted: bool,
-    unused: Vec<MapEntry>,
-    unused_updates: Vec<Changes>,
+    unused: Unused,
 }
 
 /// Where the replica is once everything that is begun is applied.
@@ -120,11 +122,12 @@ impl MapFollower {
             wanted: None,
             acknowledged: None,
             has_failed: false,
+            too_large: None,
+            has_news: false,
             interruption: None,
             failure: None,
             is_interrupted: false,
-            unused: Vec::new(),
-            unused_updates: Vec::new(),
+            unused: Unused::default(),
             limits,
         }
     }
@@ -143,6 +146,16 @@ impl MapFollower {
         let followed = self.synced.as_ref().map(|synced| synced.position);
         let acknowledged = self.acknowledged.map(|(position, _)| position);
         higher(followed.or(acknowledged), acknowledged)
+    }
+
+    /// Returns why the last read failed.
+    pub(super) fn failure(&self) -> Option<&BrokerError> {
+        self.failure.as_ref()
+    }
+
+    /// Returns the failure if the map is too large, and is not read again before it changes.
+    pub(super) fn too_large(&self) -> Option<&BrokerError> {
+        self.failure().filter(|_| self.too_large.is_some())
     }
 
     /// Returns why the map cannot be read, if another try would fail in the same way.
@@ -172,6 +185,7 @@ impl MapFollower {
 
     /// Entries have changed.
     pub(super) fn changed(&mut self, position: Position, changes: Changes) {
+        self.note_position(position);
         let (is_needed, is_lost) = match &self.synced {
             None => (self.reading.is_some(), false),
             Some(synced) => {
@@ -183,23 +197,26 @@ impl MapFollower {
             }
         };
         if is_needed {
-            let size =
-                changes.iter().map(|change| change.key.len() + change.value.as_ref().map_or(0, |v| v.len()));
-            let item = Item { position, size: size.sum(), payload: changes };
+            let size = changes.iter().map(EntryChange::size).sum();
+            let item = Item { position, size, payload: changes };
             self.is_behind |= !self.ahead.insert(item, self.next_read) || is_lost;
         } else {
-            self.unused_updates.push(changes);
+            self.unused.updates.push(changes);
         }
     }
 
     /// An epoch began without an update. Entries may be lost.
     pub(super) fn epoch_began(&mut self, position: Position) {
+        self.note_position(position);
         self.is_behind |= self.synced.as_ref().is_none_or(|synced| !synced.epochs.has(position.epoch));
     }
 
     /// The map was verified. The question had the highest position that the node has seen.
     pub(super) fn verified(&mut self, found: &TopicTop) {
         let at = found.epochs.at(found.top);
+        if self.too_large != Some(at) {
+            self.note_news();
+        }
         match &self.synced {
             // The first read may have been answered before updates whose events are lost.
             None => self.wanted = Some(at),
@@ -207,6 +224,19 @@ impl MapFollower {
             Some(_) => self.is_behind = true,
         }
         self.has_failed = false;
+    }
+
+    /// The store has this position, or had it.
+    fn note_position(&mut self, position: Position) {
+        let is_older = |at: Position| position.epoch == at.epoch && position.offset <= at.offset;
+        if !self.too_large.is_some_and(is_older) {
+            self.note_news();
+        }
+    }
+
+    /// A map that does not fit may have become smaller.
+    fn note_news(&mut self) {
+        (self.too_large, self.has_news) = (None, true);
     }
 
     /// Returns whether this read is under way. The answers of others are late.
@@ -223,9 +253,11 @@ impl MapFollower {
         self.reading = None;
         match answer {
             Ok(snapshot) => {
-                let bytes = snapshot.entries.iter().map(size).sum();
+                let bytes = snapshot.entries.iter().map(MapEntry::size).sum();
                 if snapshot.entries.len() > self.limits.entries || bytes > self.limits.bytes {
+                    let at = snapshot.epochs.at(snapshot.top);
                     self.exceeded(snapshot.entries.len(), bytes);
+                    self.too_large = (!self.has_news).then_some(at);
                     return Some(snapshot);
                 }
                 self.failure = None;
@@ -255,6 +287,7 @@ impl MapFollower {
 
     /// An update of this node was answered with this position.
     pub(super) fn acknowledged(&mut self, position: Position) {
+        self.note_position(position);
         let before = self.acknowledged.map(|(position, _)| position);
         let highest = higher(Some(position), before).unwrap_or(position);
         self.acknowledged = Some((highest, self.next_read));
@@ -285,9 +318,14 @@ impl MapFollower {
         self.has_failed = false;
     }
 
+    /// Returns whether the last read has failed, and was not repeated.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed && self.needs_read()
+    }
+
     /// Returns whether something is needed that is not read before [`retry`](MapFollower::retry).
     pub(super) fn needs_retry(&self) -> bool {
-        self.has_failed && self.needs_read()
+        self.has_failed() && self.too_large.is_none()
     }
 
     /// Nobody needs the map: forgets everything, and returns it.
@@ -318,7 +356,7 @@ impl MapFollower {
                 Some(Applying::Update(changes)) => match changes.next() {
                     Some(change) => {
                         let position = self.synced.as_ref().map(|synced| synced.position)?;
-                        if let Some(change) = self.replica.apply(change, position) {
+                        if let Some(change) = self.replica.apply(change, position, &mut self.unused.keys) {
                             return Some(FollowStep::Changed(change));
                         }
                     }
@@ -353,10 +391,11 @@ impl MapFollower {
         }
     }
 
-    /// Returns values that are not needed any more, to be dropped without a lock.
+    /// Returns keys and values that are not needed any more, to be dropped without a lock.
     pub(super) fn take_unused(&mut self) -> Unused {
-        let ahead = std::mem::take(&mut self.ahead.removed);
-        (ahead, std::mem::take(&mut self.unused), std::mem::take(&mut self.unused_updates))
+        let mut unused = std::mem::take(&mut self.unused);
+        unused.updates.extend(self.ahead.removed.drain(..).map(|item| item.payload));
+        unused
     }
 
     fn finish(&mut self) -> Option<Position> {
@@ -370,7 +409,7 @@ impl MapFollower {
         let is_larger = entries > self.replica.len() || bytes > self.replica.bytes();
         if is_larger && (entries > self.limits.entries || bytes > self.limits.bytes) {
             self.exceeded(entries, bytes);
-            self.unused_updates.push(item.payload);
+            self.unused.updates.push(item.payload);
             return;
         }
         if let Some(synced) = &mut self.synced {
@@ -386,7 +425,7 @@ impl MapFollower {
         let at = epochs.at(top);
         let before = self.synced.as_ref().map(|synced| synced.position);
         if before.is_some_and(|before| before.epoch == at.epoch && before.offset > top) {
-            self.unused.extend(entries);
+            self.unused.entries.extend(entries);
             self.applied_read = Some(read);
             return Some(FollowStep::Loaded(None));
         }
@@ -417,14 +456,14 @@ impl MapFollower {
     }
 
     fn read_if_needed(&mut self) -> Option<FollowStep> {
-        if self.reading.is_some() || self.has_failed {
+        if self.reading.is_some() || self.has_failed || self.too_large.is_some() {
             return None;
         }
         if !self.needs_read() {
             self.wanted = None;
             return None;
         }
-        self.is_behind = false;
+        (self.is_behind, self.has_news) = (false, false);
         if self.synced.is_some() {
             self.wanted = None;
         }

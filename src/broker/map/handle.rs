@@ -88,7 +88,8 @@ impl MapTopic {
     ///
     /// - [`Error::Full`](crate::Error::Full) if too many operations are unanswered.
     /// - A [`BrokerError`](crate::broker::BrokerError) if the map cannot be read at all, for
-    ///   example because the topic has messages. While the broker cannot be reached, this waits.
+    ///   example because the topic has messages. While the broker cannot be reached, or the map is
+    ///   larger than the limits of the replica, this waits.
     pub fn ready(&self) -> Completion {
         self.core().ready()
     }
@@ -133,8 +134,9 @@ impl MapTopic {
     ///
     /// # Errors
     ///
-    /// - [`BrokerError::Full`](crate::broker::BrokerError::Full) if the map has
-    ///   [`max_entries`](super::MapBuilder::max_entries) others.
+    /// - [`BrokerError::Full`](crate::broker::BrokerError::Full) if the entry is new, and the map
+    ///   has [`max_entries`](super::MapBuilder::max_entries) others, or as many as the store
+    ///   allows.
     /// - Those of [`update`](MapTopic::update).
     pub fn set(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Completion<Position> {
         self.core().set(key.into(), value.into())
@@ -170,8 +172,9 @@ impl MapTopic {
     /// Sets an entry that this node owns, until it is [released](MapTopic::release) or lost.
     ///
     /// Completes with the position of the entry once it is stored. Completes with `None` if the
-    /// condition does not hold. [`Absent`](MapCondition::Absent) does not hold either if the map
-    /// has [`max_entries`](super::MapBuilder::max_entries).
+    /// condition does not hold. Also completes with `None`, with any condition and without one, if
+    /// the entry is new and the map is full: it has
+    /// [`max_entries`](super::MapBuilder::max_entries) others, or as many as the store allows.
     ///
     /// The store removes the entry when the lease of this node ends. The node sets it again once it
     /// has another lease, and the map has room. An entry that this node holds already gets the new
@@ -196,7 +199,10 @@ impl MapTopic {
         self.core().hold(key.into(), value.into(), condition)
     }
 
-    /// Removes an entry if this node holds it. Completes with `true` if the node held it until now.
+    /// Removes an entry if this node holds it. Completes with `true` if the entry was in the map.
+    /// Completes with `false` if this node does not hold it. Also completes with `false` if the map
+    /// is without the entry of this node, which would have been set again: after the end of a
+    /// lease, for example.
     ///
     /// # Errors
     ///

@@ -111,6 +111,19 @@ impl<C> Holding<C> {
         self.since.is_some_and(|since| since.position.is_none() && !since.is_covered(follower))
     }
 
+    /// Takes the callers of all requests, which fail. A release has its effect all the same.
+    pub(super) fn take_callers(&mut self, unused: &mut Vec<Bytes>) -> Vec<C> {
+        let mut callers = Vec::with_capacity(self.requests.len());
+        for request in self.requests.drain(..) {
+            match &request {
+                HoldRequest::Hold { value, .. } => unused.push(value.clone()),
+                HoldRequest::Release { .. } => unused.extend(self.value.take()),
+            }
+            callers.push(request.into_caller());
+        }
+        callers
+    }
+
     /// Decides on the next change, apart from the requests of the program.
     pub(super) fn action(&self, key: &[u8], identity: &Identity, follower: &MapFollower) -> HoldingAction {
         if let Some(since) = self.since

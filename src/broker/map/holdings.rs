@@ -139,7 +139,8 @@ impl<C> Holdings<C> {
     /// The node has a lease with this id, or none.
     pub(super) fn set_node(&mut self, node: Option<NodeId>) {
         if self.identity.node != node {
-            (self.check, self.is_paused) = (node.is_some().then_some(None), false);
+            self.is_paused = false;
+            self.compare_all(node.is_some());
             self.identity.node = node;
         }
     }
@@ -167,25 +168,20 @@ impl<C> Holdings<C> {
     pub(super) fn loaded(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
         self.unused.extend(waiting.into_iter().map(|(_, key)| key));
-        self.check = (!self.keys.is_empty()).then_some(None);
+        self.compare_all(!self.keys.is_empty());
+    }
+
+    /// Compares all keys with the replica, one after the other, or none.
+    fn compare_all(&mut self, on: bool) {
+        let before = std::mem::replace(&mut self.check, on.then_some(None));
+        self.unused.extend(before.flatten());
     }
 
     /// A snapshot could not be read. Requests that wait for it fail.
     pub(super) fn load_failed(&mut self, error: &Error, follower: &MapFollower) {
         for holding in self.keys.values_mut().filter(|holding| holding.is_doubtful(follower)) {
-            for request in holding.requests.drain(..) {
-                let caller = match request {
-                    HoldRequest::Hold { value, caller, .. } => {
-                        self.unused.push(value);
-                        caller
-                    }
-                    HoldRequest::Release { caller } => {
-                        self.unused.extend(holding.value.take());
-                        caller
-                    }
-                };
-                self.steps.push_back(HoldStep::Answer(caller, HoldAnswer::Failed(error.clone())));
-            }
+            let callers = holding.take_callers(&mut self.unused).into_iter();
+            self.steps.extend(callers.map(|caller| failed(caller, error.clone())));
         }
     }
 
@@ -298,7 +294,7 @@ impl<C> Holdings<C> {
         for holding in self.keys.values_mut() {
             self.unused.extend(holding.value.take());
         }
-        self.check = Some(None);
+        self.compare_all(true);
     }
 
     /// Takes all requests that were not sent.
@@ -336,7 +332,7 @@ impl<C> Holdings<C> {
         let (mut changes, mut entries, mut bytes) = (Vec::new(), Vec::new(), 0);
         while changes.len() < MapUpdate::LIMIT && bytes < BATCH_BYTES {
             let Some((key, change, sent)) = self.next_change(follower) else { break };
-            bytes += change.key.len() + change.value.as_ref().map_or(0, Bytes::len);
+            bytes += change.size();
             changes.push(change);
             entries.push((key, sent));
         }
@@ -373,8 +369,16 @@ impl<C> Holdings<C> {
     fn requested_change(&mut self, key: &Bytes, follower: &MapFollower) -> Option<(MapChange, Sent<C>)> {
         let holding = self.keys.get_mut(key)?;
         holding.is_requested = false;
-        if holding.is_sent || holding.is_doubtful(follower) {
-            // Goes on after the answer, or when a snapshot is loaded.
+        if holding.is_sent {
+            // Goes on after the answer.
+            return None;
+        }
+        if holding.is_doubtful(follower) {
+            // Goes on when a snapshot is loaded, unless none is read.
+            if let Some(cause) = follower.too_large() {
+                let callers = holding.take_callers(&mut self.unused).into_iter();
+                self.steps.extend(callers.map(|caller| failed(caller, cause.clone().into())));
+            }
             return None;
         }
         let is_shown = holding.since.is_none_or(|since| since.is_covered(follower));
@@ -385,8 +389,7 @@ impl<C> Holdings<C> {
             match request {
                 HoldRequest::Hold { caller, value, .. } if self.identity.node.is_none() => {
                     self.unused.push(value);
-                    let error = BrokerError::LeaseEnded.into();
-                    self.steps.push_back(HoldStep::Answer(caller, HoldAnswer::Failed(error)));
+                    self.steps.push_back(failed(caller, BrokerError::LeaseEnded.into()));
                 }
                 HoldRequest::Hold { value, condition, caller } => {
                     // The entry of an earlier request that was reported as failed.
@@ -506,6 +509,10 @@ impl<C> Holdings<C> {
     pub(super) fn take_unused(&mut self) -> Vec<Bytes> {
         std::mem::take(&mut self.unused)
     }
+}
+
+fn failed<C>(caller: C, error: Error) -> HoldStep<C> {
+    HoldStep::Answer(caller, HoldAnswer::Failed(error))
 }
 
 fn is_lease_ended(error: &Error) -> bool {

@@ -20,6 +20,7 @@ mod settings;
 mod state;
 #[cfg(test)]
 mod tests;
+mod unused;
 
 pub use builder::MapBuilder;
 pub use event::MapEvent;

@@ -25,10 +25,15 @@ impl MapCore {
         self.node.broker.change(update).on_complete(move |changed| {
             drop(permit);
             map.count_update(&changed);
-            if let Ok(changed) = &changed {
-                map.change(|state| state.map.follower.acknowledged(changed.position));
+            let position = changed.as_ref().ok().map(|changed| changed.position);
+            if let Some(position) = position {
+                map.change(|state| state.map.follower.acknowledged(position));
             }
             completer.complete(changed);
+            if position.is_some() {
+                // The position may show that the replica has missed something.
+                map.pump();
+            }
         });
         completion
     }
@@ -39,7 +44,8 @@ impl MapCore {
         self.update(vec![MapChange::set(key, value)]).on_complete(move |changed| {
             completer.complete(changed.and_then(|changed| {
                 // Without a condition, only the limit of entries prevents it.
-                let full = || BrokerError::Full(format!("the map has {max_entries} entries").into());
+                let text = "the map has as many entries as this node or the store allows";
+                let full = || BrokerError::Full(format!("{text}; `max_entries` is {max_entries}").into());
                 let is_made = changed.made.first().is_some_and(|made| *made);
                 is_made.then_some(changed.position).ok_or_else(|| full().into())
             }));
@@ -135,7 +141,7 @@ impl MapCore {
         }
         let mut bytes = 0;
         for change in changes {
-            let size = change.key.len() + change.value.as_ref().map_or(0, Bytes::len);
+            let size = change.size();
             if size > self.node.settings.max_payload {
                 let value = format!("an entry of {size} bytes");
                 return Err(Error::setting("payload", value, "at most `max_payload` bytes"));

@@ -43,11 +43,14 @@ impl CoreState {
 }
 
 impl MapCore {
-    /// Carries out all steps, unless another thread does so.
+    /// Carries out all steps, unless another thread does so. Ends following the map if nothing
+    /// needs it any more.
     pub(super) fn pump(self: &Arc<Self>) {
         let mut is_first = true;
         loop {
-            let step = self.change(|state| state.next_step(is_first).ok_or_else(|| state.next_retry()));
+            let step = self.change(|state| {
+                state.next_step(is_first).ok_or_else(|| (state.next_retry(), state.may_rest()))
+            });
             is_first = false;
             match step {
                 // Dropping a value of the program may panic.
@@ -56,7 +59,13 @@ impl MapCore {
                         log::error!("a step of the map {} panicked: {message}", self.name);
                     }
                 }
-                Err(retry) => return self.retry_after(retry),
+                Err((retry, may_rest)) => {
+                    self.retry_after(retry);
+                    if may_rest {
+                        self.node.deactivate(self.clone());
+                    }
+                    return;
+                }
             }
         }
     }

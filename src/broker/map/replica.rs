@@ -1,6 +1,6 @@
 //! `Replica`: the entries of a map on one node. Pure.
 //!
-//! Keys and values are not dropped here: the caller receives replaced entries.
+//! Keys and values are not dropped here: the caller receives them.
 
 use crate::broker::store::{EntryChange, MapEntry, Position};
 use bytes::Bytes;
@@ -51,23 +51,33 @@ impl Replica {
 
     pub(super) fn set(&mut self, entry: MapEntry) -> ReplicaChange {
         let key = entry.key.clone();
-        self.bytes += size(&entry);
+        self.bytes += entry.size();
         let before = self.entries.insert(key.clone(), entry.clone());
-        self.bytes -= before.as_ref().map_or(0, size);
+        self.bytes -= before.as_ref().map_or(0, MapEntry::size);
         ReplicaChange { key, before, now: Some(entry) }
     }
 
     /// Removes an entry. `None` if there is none.
     pub(super) fn remove(&mut self, key: &[u8]) -> Option<ReplicaChange> {
         let (key, before) = self.entries.remove_entry(key)?;
-        self.bytes -= size(&before);
+        self.bytes -= before.size();
         Some(ReplicaChange { key, before: Some(before), now: None })
     }
 
-    /// Makes a change of an update with this position. `None` if it changes nothing.
-    pub(super) fn apply(&mut self, change: EntryChange, position: Position) -> Option<ReplicaChange> {
+    /// Makes a change of an update with this position. `None` if it changes nothing. `unused`
+    /// receives keys to be dropped without a lock.
+    pub(super) fn apply(
+        &mut self,
+        change: EntryChange,
+        position: Position,
+        unused: &mut Vec<Bytes>,
+    ) -> Option<ReplicaChange> {
         let EntryChange { key, value, owner } = change;
-        let Some(value) = value else { return self.remove(&key) };
+        let Some(value) = value else {
+            let removed = self.remove(&key);
+            unused.push(key);
+            return removed;
+        };
         let mut entry = MapEntry::new(key, value, position);
         entry.owner = owner;
         Some(self.set(entry))
@@ -77,17 +87,12 @@ impl Replica {
     /// changes of different ones.
     pub(super) fn after_update(&self, changes: &[EntryChange]) -> (usize, usize) {
         let (mut entries, mut bytes) = (self.len(), self.bytes);
-        for EntryChange { key, value, .. } in changes {
-            let before = self.get(key);
-            entries = (entries + usize::from(value.is_some())).saturating_sub(usize::from(before.is_some()));
-            let added = value.as_ref().map_or(0, |value| key.len() + value.len());
-            bytes = (bytes + added).saturating_sub(before.map_or(0, size));
+        for change in changes {
+            let (before, is_set) = (self.get(&change.key), change.value.is_some());
+            entries = (entries + usize::from(is_set)).saturating_sub(usize::from(before.is_some()));
+            let added = if is_set { change.size() } else { 0 };
+            bytes = (bytes + added).saturating_sub(before.map_or(0, MapEntry::size));
         }
         (entries, bytes)
     }
-}
-
-/// Returns the bytes of an entry that count.
-pub(super) fn size(entry: &MapEntry) -> usize {
-    entry.key.len() + entry.value.len()
 }

@@ -4,9 +4,10 @@
 //! a loss is the next step behind the change that has caused it.
 
 use super::{
-    follower::{FollowStep, MapFollower, MapLimits, Unused},
+    follower::{FollowStep, MapFollower, MapLimits},
     holdings::{HoldAnswer, HoldBatch, HoldStep, Holdings},
     replica::ReplicaChange,
+    unused::Unused,
 };
 use crate::broker::store::{BrokerError, Changed, NodeId, Position, Snapshot};
 use crate::error::Error;
@@ -43,9 +44,11 @@ impl<C> MapState<C> {
 
     /// A read was answered. Returns a snapshot that is not needed.
     pub(super) fn read_answered(&mut self, read: u64, answer: Result<Snapshot, Error>) -> Option<Snapshot> {
+        let is_late = !self.follower.is_reading(read);
         let error = answer.as_ref().err().cloned();
         let unused = self.follower.answered(read, answer);
-        if let Some(error) = error {
+        let error = error.or_else(|| self.follower.failure().cloned().map(Error::from));
+        if let Some(error) = error.filter(|_| !is_late) {
             self.holdings.load_failed(&error, &self.follower);
         }
         unused
@@ -64,7 +67,7 @@ impl<C> MapState<C> {
 
     /// Returns whether the last read or an update has failed, and was not tried again.
     pub(super) fn has_failed(&self) -> bool {
-        self.follower.needs_retry() || self.holdings.has_failed()
+        self.follower.has_failed() || self.holdings.has_failed()
     }
 
     pub(super) fn needs_retry(&self) -> bool {
@@ -116,7 +119,7 @@ impl<C> MapState<C> {
         })
     }
 
-    /// Returns values that are not needed any more, to be dropped without a lock.
+    /// Returns keys and values that are not needed any more, to be dropped without a lock.
     pub(super) fn take_unused(&mut self) -> (Unused, Vec<Bytes>) {
         (self.follower.take_unused(), self.holdings.take_unused())
     }

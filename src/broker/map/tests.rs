@@ -16,7 +16,10 @@ use crate::broker::store::{
 };
 use bytes::Bytes;
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet, VecDeque},
+};
 
 const LIMITS: MapLimits = MapLimits { entries: 100, bytes: 10_000, ahead_updates: 3, ahead_bytes: 300 };
 
@@ -24,6 +27,8 @@ const LIMITS: MapLimits = MapLimits { entries: 100, bytes: 10_000, ahead_updates
 enum Op {
     /// Another program sets entries without an owner, removes them, or holds them for `b`.
     Set(u8),
+    /// Sets a value that alone exceeds the limits of the replica.
+    SetLarge(u8),
     Remove(u8),
     OtherHolds(u8),
     /// Another program changes all entries in one step.
@@ -71,7 +76,8 @@ type MakeOp = fn(u8) -> Op;
 /// strategies.
 const OPS: &[(u16, MakeOp)] = &[
     (2, |n| Op::Set(n % 4)),
-    (1, |n| Op::Remove(n % 4)),
+    (1, |n| Op::SetLarge(n % 4)),
+    (2, |n| Op::Remove(n % 4)),
     (2, |n| Op::OtherHolds(n % 4)),
     (1, |_| Op::SetAll),
     (1, |n| Op::Rewind(usize::from(n % 3) + 1)),
@@ -115,7 +121,48 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn key(key: u8) -> Bytes {
-    vec![b'a' + key].into()
+    owned(vec![b'a' + key])
+}
+
+thread_local! {
+    /// Whether the map would be locked.
+    static IS_LOCKED: Cell<bool> = const { Cell::new(false) };
+    static IS_DROPPED_LOCKED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Bytes of the program, whose destructor may call the map.
+struct Owned(Vec<u8>);
+
+impl AsRef<[u8]> for Owned {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if IS_LOCKED.get() {
+            IS_DROPPED_LOCKED.set(true);
+        }
+    }
+}
+
+fn owned(bytes: impl Into<Vec<u8>>) -> Bytes {
+    Bytes::from_owner(Owned(bytes.into()))
+}
+
+type Map = MapState<KeyCaller>;
+
+/// Does something that needs the lock of the map, and checks that no bytes of the program are
+/// dropped under it.
+fn locked<R>(map: &mut Map, change: impl FnOnce(&mut Map) -> R) -> R {
+    IS_LOCKED.set(true);
+    let result = change(map);
+    let unused = map.take_unused();
+    IS_LOCKED.set(false);
+    drop(unused);
+    assert!(!IS_DROPPED_LOCKED.take(), "keys and values are dropped without the lock");
+    result
 }
 
 type Entries = BTreeMap<Bytes, MapEntry>;
@@ -161,7 +208,7 @@ impl Store {
 
     fn value(&mut self) -> Bytes {
         self.next_value += 1;
-        self.next_value.to_string().into()
+        owned(self.next_value.to_string())
     }
 
     fn is_other(entry: &MapEntry) -> bool {
@@ -307,7 +354,7 @@ type KeyCaller = (Bytes, bool);
 /// A map of the node `a`, with the program that uses it.
 struct Simulation {
     store: Store,
-    map: MapState<KeyCaller>,
+    map: Map,
     /// What the program knows by the events.
     shadow: Entries,
     /// The keys that the program holds, and when the store made them its own at the latest.
@@ -360,6 +407,9 @@ impl Simulation {
                 let change = MapChange::set(key(at), store.value());
                 store.other(vec![change], None);
             }
+            Op::SetLarge(at) => {
+                store.other(vec![MapChange::set(key(at), owned(vec![b'x'; LIMITS.bytes]))], None);
+            }
             Op::Remove(at) => store.other(vec![MapChange::remove(key(at))], None),
             Op::OtherHolds(at) => {
                 let change = MapChange::set(key(at), store.value());
@@ -374,11 +424,11 @@ impl Simulation {
             Op::LoseEntries => store.lose_entries(),
             Op::Deliver(at) | Op::DeliverTwice(at) | Op::Drop(at) => {
                 if let Some((position, changes)) = store.events.remove(at) {
-                    if !matches!(op, Op::Drop(_)) {
-                        map.follower.changed(position, changes.clone());
-                    }
                     if matches!(op, Op::DeliverTwice(_)) {
-                        store.events.push_back((position, changes));
+                        store.events.push_back((position, changes.clone()));
+                    }
+                    if !matches!(op, Op::Drop(_)) {
+                        locked(map, |map| map.follower.changed(position, changes));
                     }
                 }
             }
@@ -390,13 +440,15 @@ impl Simulation {
                 }
             }
             Op::ReadAnswer => match self.read.take() {
-                Some((read, Under::Answered(snapshot))) => drop(map.read_answered(read, Ok(snapshot))),
+                Some((read, Under::Answered(snapshot))) => {
+                    drop(locked(map, |map| map.read_answered(read, Ok(snapshot))));
+                }
                 other => self.read = other,
             },
             Op::FailRead => {
                 if let Some((read, _)) = self.read.take() {
                     let error = BrokerError::Unreachable("cut".into()).into();
-                    drop(map.read_answered(read, Err(error)));
+                    drop(locked(map, |map| map.read_answered(read, Err(error))));
                 }
             }
             Op::ExecuteUpdate => {
@@ -415,14 +467,14 @@ impl Simulation {
                         }
                     }
                     self.made_at = time;
-                    map.update_answered(batch.number, answer.map_err(Into::into));
+                    locked(map, |map| map.update_answered(batch.number, answer.map_err(Into::into)));
                 }
                 other => self.update = other,
             },
             Op::LoseUpdateAnswer => {
                 if let Some((batch, ..)) = self.update.take() {
                     let error = BrokerError::Uncertain("cut".into()).into();
-                    map.update_answered(batch.number, Err(error));
+                    locked(map, |map| map.update_answered(batch.number, Err(error)));
                 }
             }
             Op::AskVerify if self.verify.is_none() => {
@@ -449,11 +501,12 @@ impl Simulation {
                 };
                 self.unanswered += 1;
                 let request = HoldRequest::Hold { value: store.value(), condition, caller: (key(at), true) };
-                map.holdings.request(key(at), request);
+                locked(map, |map| map.holdings.request(key(at), request));
             }
             Op::Release(at) if map.holdings.has(&key(at)) => {
                 self.unanswered += 1;
-                map.holdings.request(key(at), HoldRequest::Release { caller: (key(at), false) });
+                let request = HoldRequest::Release { caller: (key(at), false) };
+                locked(map, |map| map.holdings.request(key(at), request));
             }
             Op::EndLease | Op::EndLeaseOnly => {
                 store.alive.retain(|node| node.name() != "a");
@@ -464,25 +517,25 @@ impl Simulation {
             Op::Sweep => store.sweep(),
             Op::NoticeLease if self.lease.as_ref().is_some_and(|lease| !store.alive.contains(lease)) => {
                 self.lease = None;
-                map.holdings.set_node(None);
+                locked(map, |map| map.holdings.set_node(None));
             }
             Op::BeginLease if self.lease.is_none() => {
                 self.incarnation += 1;
                 let node = NodeId::new("a", self.incarnation).unwrap();
                 store.alive.insert(node.clone());
                 self.lease = Some(node.clone());
-                map.holdings.set_node(Some(node));
+                locked(map, |map| map.holdings.set_node(Some(node)));
             }
             Op::Interrupt(true) => map.follower.interrupted(BrokerError::Unreachable("cut".into())),
             Op::Interrupt(false) => map.follower.resumed(),
-            Op::Retry => map.retry(),
+            Op::Retry => locked(map, MapState::retry),
             _ => {}
         }
         self.carry_out();
     }
 
     fn carry_out(&mut self) {
-        while let Some(step) = self.map.next_step() {
+        while let Some(step) = locked(&mut self.map, MapState::next_step) {
             match step {
                 MapStep::Changed(ReplicaChange { key, before, now }) => {
                     assert_eq!(self.shadow.get(&key), before.as_ref());
@@ -540,6 +593,9 @@ impl Simulation {
     /// Delivers everything that is under way, and checks that the node has the map, and that the
     /// store has the held entries.
     fn finish(&mut self) {
+        let large = self.store.entries.values().filter(|entry| entry.value.len() >= LIMITS.bytes);
+        let large = large.map(|entry| MapChange::remove(entry.key.clone())).collect();
+        self.store.other(large, None);
         self.store.events.clear();
         for op in [Op::LoseUpdateAnswer, Op::NoticeLease, Op::BeginLease, Op::Interrupt(false)] {
             self.run(op);
@@ -724,6 +780,39 @@ fn a_map_that_is_too_large_is_followed_again_when_it_fits() {
 }
 
 #[test]
+fn a_map_that_is_too_large_is_read_again_only_after_a_change() {
+    let mut simulation = Simulation::new();
+    let verify = |simulation: &mut Simulation| {
+        for op in [Op::Retry, Op::AskVerify, Op::ExecuteVerify, Op::AnswerVerify] {
+            simulation.run(op);
+        }
+        serve(simulation);
+    };
+    [Op::SetLarge(0), Op::Drop(0)].into_iter().for_each(|op| simulation.run(op));
+    serve(&mut simulation);
+    for _ in 0..5 {
+        assert!(simulation.reads == 1 && simulation.is_interrupted && !simulation.map.needs_retry());
+        verify(&mut simulation);
+    }
+    // The event of an entry that this node has set is lost, and so is the answer.
+    let hold = || Op::Hold(1, Wish::Always);
+    let ops = [hold(), Op::ExecuteUpdate, Op::LoseUpdateAnswer, Op::Drop(0), hold()];
+    ops.into_iter().for_each(|op| simulation.run(op));
+    assert_eq!((simulation.unanswered, simulation.reads), (0, 1), "no request waits for a snapshot");
+    for reads in [2, 2] {
+        verify(&mut simulation);
+        assert_eq!(simulation.reads, reads, "the map has changed once");
+    }
+    [Op::Set(2), Op::Deliver(0), Op::Retry].into_iter().for_each(|op| simulation.run(op));
+    serve(&mut simulation);
+    assert_eq!(simulation.reads, 3, "it is still too large");
+    [Op::Remove(0), Op::Drop(0)].into_iter().for_each(|op| simulation.run(op));
+    verify(&mut simulation);
+    assert!(simulation.reads == 4 && !simulation.is_interrupted);
+    simulation.finish();
+}
+
+#[test]
 fn an_entry_that_another_owner_has_set_meanwhile_is_lost() {
     let mut simulation = Simulation::new();
     simulation.run(Op::Hold(0, Wish::Always));
@@ -775,4 +864,37 @@ fn an_entry_whose_answer_is_lost_is_removed() {
     serve(&mut simulation);
     assert!(simulation.store.entries.is_empty());
     simulation.finish();
+}
+
+#[test]
+fn a_key_that_was_compared_last_and_released_is_not_dropped_under_the_lock() {
+    let mut simulation = Simulation::new();
+    let limits = MapLimits { entries: 1000, ahead_bytes: 10_000, ..LIMITS };
+    simulation.map = Map::new(limits, "a".to_owned());
+    simulation.read = None;
+    let lease = simulation.lease.clone();
+    locked(&mut simulation.map, |map| map.holdings.set_node(lease));
+    for n in 100..400 {
+        simulation.unanswered += 1;
+        let (key, caller) = (owned(n.to_string()), (owned(n.to_string()), true));
+        let request = HoldRequest::Hold { value: owned("x"), condition: None, caller };
+        locked(&mut simulation.map, |map| map.holdings.request(key, request));
+    }
+    serve(&mut simulation);
+    simulation.unanswered += 1;
+    // The last key of the first step that compares keys.
+    let request = HoldRequest::Release { caller: (owned("355"), false) };
+    locked(&mut simulation.map, |map| map.holdings.request(owned("355"), request));
+    for op in [Op::EndLease, Op::Deliver(0), Op::NoticeLease] {
+        simulation.run(op);
+    }
+    let Simulation { map, store, update, .. } = &mut simulation;
+    locked(map, |map| map.holdings.set_node(Some(NodeId::new("a", 2).unwrap())));
+    assert!(matches!(locked(map, MapState::next_step), Some(MapStep::Continue)));
+    store.states.clear();
+    let (batch, ..) = update.take().expect("the release was sent");
+    let refused = Changed::new(store.epochs.at(store.top), vec![false]);
+    locked(map, |map| map.update_answered(batch.number, Ok(refused)));
+    assert!(!map.holdings.has(b"355"));
+    locked(map, |map| map.holdings.set_node(None));
 }

@@ -60,6 +60,21 @@ pub(in crate::broker) struct NodeSettings {
     pub(in crate::broker) on_lease: Option<OnLease>,
 }
 
+impl Default for NodeSettings {
+    fn default() -> Self {
+        NodeSettings {
+            name: None,
+            partitions: Partitions::default(),
+            max_topics: 65_536,
+            max_pending: 16_384,
+            max_payload: 64 << 10,
+            verify_interval: Duration::from_secs(10),
+            lease: Duration::from_secs(10),
+            on_lease: None,
+        }
+    }
+}
+
 pub(in crate::broker) struct TopicNode {
     pub(in crate::broker) broker: Arc<dyn Broker>,
     pub(in crate::broker) event_loop: EventLoop,

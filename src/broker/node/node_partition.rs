@@ -64,7 +64,10 @@ impl NodePartition {
         self.0.change(|state| match topic.rest() {
             None => (false, None),
             Some(contents) => {
-                let removed = state.topics.remove(topic.name());
+                // Another one may have the name by now.
+                let is_there = |found: &Arc<dyn FollowedTopic>| Arc::ptr_eq(found, topic);
+                let found = state.topics.get(topic.name()).is_some_and(is_there);
+                let removed = if found { state.topics.remove(topic.name()) } else { None };
                 (removed.is_some() && state.topics.is_empty(), Some((removed, contents)))
             }
         })

@@ -2,9 +2,7 @@
 
 use super::{NodeSettings, TopicNode, followed::FollowedTopic, node_partition::NodePartition};
 use crate::{
-    broker::store::{
-        BrokerError, MemoryBroker, Notification, Partitions, Position, TopicChange, TopicName, TopicTop,
-    },
+    broker::store::{BrokerError, MemoryBroker, Notification, Position, TopicChange, TopicName, TopicTop},
     group::EventLoopGroup,
 };
 use std::{
@@ -66,16 +64,8 @@ impl FollowedTopic for Closable {
 #[test]
 fn a_topic_that_is_added_while_the_node_closes_is_released() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
-    let settings = NodeSettings {
-        name: None,
-        partitions: Partitions::default(),
-        max_topics: 1,
-        max_pending: 1,
-        max_payload: 1,
-        verify_interval: Duration::from_secs(3600),
-        lease: Duration::from_secs(3600),
-        on_lease: None,
-    };
+    let hour = Duration::from_secs(3600);
+    let settings = NodeSettings { verify_interval: hour, lease: hour, ..NodeSettings::default() };
     let broker = Arc::new(MemoryBroker::new());
     let node = TopicNode::start(broker, group.next().clone(), settings).unwrap();
     let topics = ["one", "two"].map(Closable::new);
@@ -100,4 +90,13 @@ fn a_resting_topic_that_was_taken_is_not_the_last_one() {
     assert!(!part.remove_resting(&topic), "another thread has counted it");
     assert!(part.add(topic.clone()));
     assert!(part.remove_resting(&topic));
+}
+
+#[test]
+fn a_resting_topic_is_not_mistaken_for_another_one_with_its_name() {
+    let (part, topic, other) = (NodePartition::default(), Closable::new("one"), Closable::new("one"));
+    assert!(part.add(other.clone()));
+    let topic: Arc<dyn FollowedTopic> = topic;
+    assert!(!part.remove_resting(&topic));
+    assert_eq!(part.topics().len(), 1, "the other one is followed");
 }

@@ -35,6 +35,11 @@ impl MapChange {
     pub fn remove(key: impl Into<Bytes>) -> Self {
         MapChange { key: key.into(), value: None, condition: None }
     }
+
+    /// Returns the bytes of key and value.
+    pub(in crate::broker) fn size(&self) -> usize {
+        self.key.len() + self.value.as_ref().map_or(0, Bytes::len)
+    }
 }
 
 /// Changes of a map that are made in one step.
@@ -70,8 +75,7 @@ impl MapUpdate {
     /// Returns the bytes of all keys and values.
     #[cfg(any(feature = "broker-redis", feature = "broker-sqlite"))]
     pub(in crate::broker) fn bytes(&self) -> usize {
-        let bytes = |change: &MapChange| change.key.len() + change.value.as_ref().map_or(0, Bytes::len);
-        self.changes.iter().map(bytes).sum()
+        self.changes.iter().map(MapChange::size).sum()
     }
 }
 
@@ -109,6 +113,11 @@ impl EntryChange {
     pub fn new(key: Bytes, value: Option<Bytes>) -> Self {
         EntryChange { key, value, owner: None }
     }
+
+    /// Returns the bytes of key and value.
+    pub(in crate::broker) fn size(&self) -> usize {
+        self.key.len() + self.value.as_ref().map_or(0, Bytes::len)
+    }
 }
 
 /// An entry of a map.
@@ -129,6 +138,11 @@ impl MapEntry {
     /// Creates an entry without an owner.
     pub fn new(key: Bytes, value: Bytes, position: Position) -> Self {
         MapEntry { key, value, owner: None, position }
+    }
+
+    /// Returns the bytes of key and value.
+    pub(in crate::broker) fn size(&self) -> usize {
+        self.key.len() + self.value.len()
     }
 }
 

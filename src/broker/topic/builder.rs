@@ -22,7 +22,7 @@ use std::{fmt, sync::Arc, time::Duration};
 /// | `id_window` | 10 min | 1 s to 24 h | a repeated message is stored again |
 /// | `when_unreachable` | [`Refuse`](WhenUnreachable::Refuse) | | |
 /// | `max_members` | 1,048,576 members on this node, with those that wait | 1 or more | [`Error::Full`] |
-/// | `max_joiners` | 65,536 new members that wait for messages | 1 or more | [`Error::Full`] |
+/// | `max_joiners` | 65,536 new members that wait for messages, and waits for [`ready`](crate::broker::TopicWatch::ready) | 1 or more | [`Error::Full`] |
 /// | `max_recent` | 128 messages in memory | 0 to 65,536 | older ones are read from the broker |
 /// | `max_recent_bytes` | 64 KiB, as they were stored | 0 to 64 MiB | the same |
 #[must_use]
@@ -68,7 +68,8 @@ impl<M: Clone + Send + Sync + 'static> TopicBuilder<M> {
         self
     }
 
-    /// Sets the largest number of new members that wait for messages.
+    /// Sets the largest number of new members that wait for messages. Waits for
+    /// [`TopicWatch::ready`](crate::broker::TopicWatch::ready) count.
     pub fn max_joiners(mut self, joiners: usize) -> Self {
         self.settings.max_joiners = joiners;
         self

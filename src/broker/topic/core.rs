@@ -38,7 +38,7 @@ pub(super) struct TopicCore<M> {
     pub(super) format: Box<dyn TopicFormat<M>>,
     on_event: Option<OnEvent>,
     /// Cloned for each [`TopicWatch`](super::TopicWatch).
-    watched: Arc<()>,
+    pub(super) watched: Arc<()>,
 }
 
 pub(super) struct TopicState<M> {
@@ -47,6 +47,10 @@ pub(super) struct TopicState<M> {
     /// The joiners that have not left.
     by_channel: BTreeMap<ChannelId, JoinerId>,
     next_joiner: JoinerId,
+    /// Callers that wait for the first position.
+    pub(super) ready: Vec<Completer>,
+    /// Why the last read failed, if another one would fail in the same way.
+    pub(super) unreadable: Option<Error>,
     /// Whether a thread carries out steps.
     pub(super) is_pumping: bool,
     /// Whether steps wait until the group accepts broadcasts again.
@@ -80,7 +84,7 @@ pub(super) struct Joining<M> {
 
 impl<M> TopicState<M> {
     /// Returns whether the topic has to be added to those of the node.
-    fn begin_activation(&mut self) -> bool {
+    pub(super) fn begin_activation(&mut self) -> bool {
         let is_new = !std::mem::replace(&mut self.is_active, true);
         self.activating += usize::from(is_new);
         is_new
@@ -110,6 +114,8 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
             joining: BTreeMap::new(),
             by_channel: BTreeMap::new(),
             next_joiner: 0,
+            ready: Vec::new(),
+            unreadable: None,
             is_pumping: false,
             is_delayed: false,
             retry: RetryDelay::default(),
@@ -164,7 +170,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
                 Some(Error::setting("channel", format_args!("{id:?}"), "a channel that is not a member"))
             } else if self.group.len().saturating_add(joiners) >= max_members {
                 Some(Error::Full { resource: Resource::TopicMembers, limit: max_members })
-            } else if state.joining.len() >= max_joiners {
+            } else if state.joining.len() + state.ready.len() >= max_joiners {
                 Some(Error::Full { resource: Resource::TopicJoiners, limit: max_joiners })
             } else {
                 None
@@ -205,23 +211,8 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         self.group.leave(id) || was_joining
     }
 
-    pub(super) fn watch(self: &Arc<Self>) -> Arc<()> {
-        // From now on, the topic does not rest.
-        let watched = self.watched.clone();
-        let is_new = !self.node.is_closed()
-            && self.change(|state| {
-                state.follower.watch();
-                state.begin_activation()
-            });
-        if is_new {
-            self.activate();
-        }
-        self.pump();
-        watched
-    }
-
     /// Adds the topic to those of the node.
-    fn activate(self: &Arc<Self>) {
+    pub(super) fn activate(self: &Arc<Self>) {
         self.node.activate(self.clone());
         self.state.change(|state| (state.activating -= 1, ()));
     }
@@ -349,7 +340,7 @@ impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
             // The group is asked under the lock: a joiner that is not in `joining` any more is in
             // the group.
             let is_needed = !self.group.is_empty() || Arc::strong_count(&self.watched) > 1;
-            if is_busy || is_needed || !state.joining.is_empty() {
+            if is_busy || is_needed || !state.joining.is_empty() || !state.ready.is_empty() {
                 state.resting = 0;
                 return (None, ());
             }
@@ -357,18 +348,20 @@ impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
             if state.resting < RESTING_INTERVALS {
                 return (None, ());
             }
-            (state.resting, state.is_active) = (0, false);
+            (state.resting, state.is_active, state.unreadable) = (0, false, None);
             let contents: Box<dyn Any + Send> = Box::new(state.follower.reset());
             (Some(contents), ())
         })
     }
 
     fn close(self: Arc<Self>) {
-        let joining = self.change(|state| {
+        let (joining, ready) = self.change(|state| {
             let waiting: Vec<JoinerId> =
                 state.joining.keys().copied().filter(|joiner| state.follower.leave(*joiner)).collect();
-            waiting.iter().filter_map(|joiner| state.remove_joining(*joiner)).collect::<Vec<_>>()
+            let joining: Vec<_> = waiting.iter().filter_map(|joiner| state.remove_joining(*joiner)).collect();
+            (joining, std::mem::take(&mut state.ready))
         });
+        complete_all(ready, &Err(BrokerError::Closed.into()));
         for joining in joining {
             if let Some(completer) = joining.completer {
                 completer.complete(Err(BrokerError::Closed.into()));
@@ -379,6 +372,11 @@ impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
         self
     }
+}
+
+/// Completes callers.
+pub(super) fn complete_all(callers: Vec<Completer>, result: &Result) {
+    callers.into_iter().for_each(|caller| caller.complete(result.clone()));
 }
 
 /// Calls code of the program, and turns a panic into an error.

@@ -4,6 +4,7 @@ use super::{
     core::TopicCore,
     new_message::{NewMessage, Receipt},
     subscription::Subscription,
+    watch::TopicWatch,
 };
 use crate::broker::{follower::Joined, store::TopicName};
 use crate::{channel::group::ChannelGroup, error::Result, id::ChannelId, sync::Completion};
@@ -125,22 +126,16 @@ impl<M: Clone + Send + Sync + 'static> Topic<M> {
     /// follow a topic with the first member, and stops some time after the last one has left.
     ///
     /// The messages begin when the broker has answered the first question for the newest position.
-    /// Those that are stored before that are not received.
+    /// Those that are stored before that are not received: wait for
+    /// [`ready`](TopicWatch::ready) before other nodes may rely on them.
     pub fn watch(&self) -> TopicWatch {
-        TopicWatch { _watched: self.core.watch() }
+        self.core.watch()
     }
 
     /// Removes a member. Returns whether the channel was one, or was about to become one.
     pub fn leave(&self, id: ChannelId) -> bool {
         self.core.leave(id)
     }
-}
-
-/// A guard by which a node keeps following a topic. See [`Topic::watch`].
-#[derive(Debug)]
-#[must_use]
-pub struct TopicWatch {
-    _watched: Arc<()>,
 }
 
 impl<M> Clone for Topic<M> {

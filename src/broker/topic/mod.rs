@@ -17,13 +17,15 @@ mod settings;
 mod subscription;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub use builder::TopicBuilder;
 pub use event::TopicEvent;
 pub use format::TopicFormat;
-pub use handle::{Topic, TopicWatch};
+pub use handle::Topic;
 #[cfg(feature = "json")]
 pub use json::JsonFormat;
 pub use new_message::{NewMessage, Receipt};
 pub use settings::WhenUnreachable;
 pub use subscription::Subscription;
+pub use watch::TopicWatch;

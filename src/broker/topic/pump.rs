@@ -4,7 +4,7 @@
 //! accept stops the pump for a moment, so that members miss nothing.
 
 use super::{
-    core::{Payload, TopicCore, TopicState, greet, guarded},
+    core::{Payload, TopicCore, TopicState, complete_all, greet, guarded},
     event::TopicEvent,
 };
 use crate::broker::{
@@ -260,11 +260,16 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
             };
             ReadAnswer { epochs, top, oldest, items: messages.into_iter().map(item).collect() }
         });
-        let retry = self.change(|state| {
+        let result = answer.as_ref().map(|_| ()).map_err(Error::clone);
+        let (retry, ready) = self.change(|state| {
             let is_late = !state.follower.is_reading(read);
             state.follower.answered(read, answer);
-            if is_late { None } else { state.next_retry() }
+            if is_late {
+                return (None, Vec::new());
+            }
+            (state.next_retry(), state.take_ready(&result))
         });
+        complete_all(ready, &result);
         if let Some(after) = retry.filter(|_| !self.node.is_closed()) {
             self.schedule_retry(after);
         }

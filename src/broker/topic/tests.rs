@@ -4,7 +4,7 @@ use super::{core::TopicCore, format::TopicFormat, settings::TopicSettings, subsc
 use crate::{
     broker::{
         node::{NodeSettings, TopicNode},
-        store::{BrokerError, MemoryBroker, Partitions, Position, TopicName},
+        store::{BrokerError, MemoryBroker, Position, TopicName},
     },
     channel::Pipeline,
     codec::RawBytes,
@@ -48,16 +48,8 @@ impl Handler for Quiet {
 }
 
 fn topic(group: &EventLoopGroup) -> Arc<TopicCore<Bytes>> {
-    let settings = NodeSettings {
-        name: None,
-        partitions: Partitions::default(),
-        max_topics: 1,
-        max_pending: 1,
-        max_payload: 1,
-        verify_interval: Duration::from_secs(3600),
-        lease: Duration::from_secs(3600),
-        on_lease: None,
-    };
+    let hour = Duration::from_secs(3600);
+    let settings = NodeSettings { verify_interval: hour, lease: hour, ..NodeSettings::default() };
     let node = TopicNode::start(Arc::new(MemoryBroker::new()), group.next().clone(), settings).unwrap();
     let name = TopicName::new("lobby").unwrap();
     TopicCore::new(node, name, Box::new(Text), TopicSettings::default(), None)

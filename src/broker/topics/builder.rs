@@ -41,18 +41,8 @@ impl Topics {
 
 impl TopicsBuilder {
     fn new(group: &EventLoopGroup, broker: Arc<dyn Broker>) -> Self {
-        let settings = NodeSettings {
-            name: None,
-            partitions: Partitions::default(),
-            max_topics: 65_536,
-            max_pending: 16_384,
-            max_payload: 64 << 10,
-            verify_interval: Duration::from_secs(10),
-            lease: Duration::from_secs(10),
-            on_lease: None,
-        };
-        let event_loop = group.next().clone();
-        TopicsBuilder { broker, event_loop, partitions: Partitions::default().get(), settings }
+        let (event_loop, settings) = (group.next().clone(), NodeSettings::default());
+        TopicsBuilder { broker, event_loop, partitions: settings.partitions.get(), settings }
     }
 
     /// Sets the name of the node, which no other node of the store has. A node that starts with a
@@ -103,8 +93,8 @@ impl TopicsBuilder {
 
     /// Calls `callback` when the lease of the node begins and ends. Entries of maps that the node
     /// [holds](crate::broker::MapTopic::hold) are set again when a lease begins. A program that
-    /// owns entries without a `MapTopic` has to set them itself. The callback runs on any thread,
-    /// and must not block.
+    /// owns entries of other maps, which it changes with the [broker](Topics::broker), has to set
+    /// them itself. The callback runs on any thread, and must not block.
     pub fn on_lease(mut self, callback: impl Fn(LeaseEvent) + Send + Sync + 'static) -> Self {
         self.settings.on_lease = Some(Arc::new(callback));
         self

@@ -55,6 +55,9 @@ impl Topics {
 
     /// Returns the broker, for operations without a [`Topic`](crate::broker::Topic) or a
     /// [`MapTopic`](crate::broker::MapTopic).
+    ///
+    /// While this node has a `MapTopic`, do not set entries of its map with the id of this node as
+    /// their owner: the `MapTopic` removes them, because it does not hold them.
     pub fn broker(&self) -> &dyn Broker {
         &*self.node.broker
     }

@@ -149,8 +149,8 @@ fn check(records: &Records, persistence: Persistence) -> Result {
     }
 }
 
-fn scenario(simulation: &mut Simulation, persistence: Persistence) -> std::result::Result<(), Failure> {
-    let records = Records::default();
+/// Adds a node with Redis, which starts again after a fault.
+pub(super) fn redis(simulation: &mut Simulation, persistence: Persistence) {
     let server = RedisServer::new(RedisDisk::new()).broker_scripts().persistence(persistence);
     simulation.node("redis", "10.0.0.1", move || {
         loop {
@@ -162,6 +162,11 @@ fn scenario(simulation: &mut Simulation, persistence: Persistence) -> std::resul
             sleep(SECOND);
         }
     });
+}
+
+fn scenario(simulation: &mut Simulation, persistence: Persistence) -> std::result::Result<(), Failure> {
+    let records = Records::default();
+    redis(simulation, persistence);
     for (name, address) in [("a", "10.0.0.2"), ("b", "10.0.0.3")] {
         let records = records.clone();
         simulation.node(name, address, move || publish(&records));
@@ -180,10 +185,11 @@ fn scenario(simulation: &mut Simulation, persistence: Persistence) -> std::resul
     })
 }
 
-fn faults() -> Faults {
+/// Returns faults of nodes and links with this rate, and short reads and writes.
+pub(super) fn faults(rate: u32) -> Faults {
     ["node-killed", "node-loses-power", "link-cut", "link-clogged", "connection-reset"]
         .into_iter()
-        .fold(Faults::none(), |faults, name| faults.rate(name, 40_000))
+        .fold(Faults::none(), |faults, name| faults.rate(name, rate))
         .rate("short-read", 50_000)
         .rate("short-write", 50_000)
 }
@@ -196,7 +202,7 @@ fn explore(persistence: Persistence) -> Explored {
 fn run(exploration: Exploration, persistence: Persistence) -> Explored {
     exploration
         .all_faults_together()
-        .faults(faults())
+        .faults(faults(40_000))
         .run(|simulation| scenario(simulation, persistence))
         .unwrap_or_else(|failure| panic!("{failure}"))
 }

@@ -1,16 +1,17 @@
 //! Three nodes with one map over a simulated Redis, amid kills, power failures and cuts.
 //!
-//! The replica of a node is the sum of its events. When the faults are over, all replicas are
-//! equal, and each node owns in the map exactly the entries that it holds.
+//! The replica of a node is the sum of its events. When the faults are over, all replicas are equal
+//! to the map in the store, and each node owns in the map exactly the entries that it holds.
 
+use super::simulated::{faults, redis};
 use netwheel::{
     EventLoopGroup, Result,
     broker::{MapCondition, MapEntry, MapEvent, MapTopic, RedisBroker, Topics},
     bytes::Bytes,
     redis::RedisClient,
     testing::{
-        redis::{Persistence, RedisDisk, RedisServer},
-        simulation::{Exploration, Explored, Failure, Faults, Journal, Simulation, sleep, sometimes},
+        redis::Persistence,
+        simulation::{Exploration, Explored, Failure, Journal, Simulation, sleep, sometimes},
     },
 };
 use std::{
@@ -84,7 +85,9 @@ fn play(name: &'static str, records: &Records) -> Result {
             };
         } else if users.position().is_some() {
             let entries: Vec<MapEntry> = shadow.lock().unwrap().values().cloned().collect();
-            if entries == users.entries() {
+            let Ok(mut stored) = topics.broker().snapshot(users.name(), None).wait() else { continue };
+            stored.entries.sort_by(|one, other| one.key.cmp(&other.key));
+            if entries == users.entries() && entries == stored.entries {
                 records.shown.push((name, show(&users)));
             }
         }
@@ -112,17 +115,7 @@ fn is_settled(records: &Records) -> bool {
 
 fn scenario(simulation: &mut Simulation, persistence: Persistence) -> std::result::Result<(), Failure> {
     let records = Records::default();
-    let server = RedisServer::new(RedisDisk::new()).broker_scripts().persistence(persistence);
-    simulation.node("redis", "10.0.0.1", move || {
-        loop {
-            if let Ok(group) = EventLoopGroup::builder().threads(1).build()
-                && let Ok(bound) = server.bind(&group, "10.0.0.1:6379")
-            {
-                return bound.closed().wait();
-            }
-            sleep(SECOND);
-        }
-    });
+    redis(simulation, persistence);
     for (name, address) in NODES {
         let records = records.clone();
         simulation.node(name, address, move || play(name, &records));
@@ -137,18 +130,10 @@ fn scenario(simulation: &mut Simulation, persistence: Persistence) -> std::resul
     simulation.run_until("all nodes have the same map", 120 * SECOND, || is_settled(&records))
 }
 
-fn faults() -> Faults {
-    ["node-killed", "node-loses-power", "link-cut", "link-clogged", "connection-reset"]
-        .into_iter()
-        .fold(Faults::none(), |faults, name| faults.rate(name, 30_000))
-        .rate("short-read", 50_000)
-        .rate("short-write", 50_000)
-}
-
 fn run(exploration: Exploration, persistence: Persistence) -> Explored {
     exploration
         .all_faults_together()
-        .faults(faults())
+        .faults(faults(30_000))
         .run(|simulation| scenario(simulation, persistence))
         .unwrap_or_else(|failure| panic!("{failure}"))
 }
