@@ -49,8 +49,11 @@ fn a_task_runs_on_the_loop_of_its_channel_when_its_time_has_come() {
     assert_eq!((0..3).map(|_| receive(&ticks)).collect::<Vec<_>>(), [0, 1, 2]);
     let tick = tick.unwrap();
     assert!(tick.cancel());
+    let ran = runs.load(SeqCst);
     assert!(matches!(done(tick.completion()), Err(Error::Cancelled)));
-    assert!(ticks.iter().count() <= 1, "at most the run during the cancel, and the closure is dropped");
+    // Ends when the closure is dropped.
+    let ticks = 3 + ticks.iter().count();
+    assert!(ticks <= ran + 1, "{ticks} runs, {ran} of them before the cancel; one may run during it");
     end(&group);
 }
 
