@@ -135,7 +135,7 @@ impl Node {
     fn publish(&mut self) -> Result {
         let is_quiet = !self.records.is_quiet.is_empty();
         let Some(outgoing) = &mut self.outgoing else {
-            if !is_quiet && chance("publish", 400_000) {
+            if !is_quiet && chance("publish", 700_000) {
                 self.published += 1;
                 let text = format!("{}.{}", self.life, self.published);
                 self.outgoing = Some(Outgoing { text, answer: None });
@@ -178,7 +178,7 @@ impl Node {
         if !channel.is_open() {
             sometimes("a member was closed");
             self.members.remove(&number);
-        } else if !is_quiet && chance("move", 100_000) {
+        } else if !is_quiet && chance("move", 150_000) {
             channel.close();
             channel.run_pending();
             self.members.remove(&number);
@@ -293,14 +293,14 @@ fn scenario(simulation: &mut Simulation, persistence: Persistence) -> std::resul
     simulation.check("messages of a client", move || {
         violations.with(|violations| violations.first().map_or(Ok(()), |first| Err(first.clone())))
     });
-    simulation.run_for(6 * SECOND)?;
+    simulation.run_for(3 * SECOND)?;
     // Besides the faults, so that many nodes with members see that Redis has lost messages.
     if simulation.seed().is_multiple_of(2) {
         simulation.power_off(redis);
         simulation.run_for(SECOND / 2)?;
         simulation.restart(redis);
     }
-    simulation.run_for(9 * SECOND)?;
+    simulation.run_for(5 * SECOND)?;
     simulation.heal();
     records.is_quiet.push(());
     let differences = records.differences.clone();
