@@ -233,6 +233,47 @@ fn an_inserted_filter_gets_the_rest_of_the_input() {
     assert_eq!(recorder.take()[1..], ["hello"]);
 }
 
+#[test]
+fn a_filter_that_an_established_one_inserts_starts_without_further_input() {
+    /// Is established, and inserts [`Greeting`] with its first input, which it consumes.
+    struct Inserting(bool);
+
+    impl Filter for Inserting {
+        fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+            if !std::mem::replace(&mut self.0, true) {
+                ctx.insert_above(Greeting);
+            }
+            Ok(input.len())
+        }
+
+        fn state(&self) -> FilterState {
+            FilterState::Established
+        }
+    }
+
+    /// Sends a line when it starts.
+    struct Greeting;
+
+    impl Filter for Greeting {
+        fn start(&mut self, ctx: &mut FilterContext<'_>) -> Result {
+            ctx.output().extend(b"hello\n");
+            Ok(())
+        }
+
+        fn read(&mut self, _: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+            Ok(input.len())
+        }
+
+        fn state(&self) -> FilterState {
+            FilterState::Handshaking
+        }
+    }
+
+    let mut channel = channel(&Recorder::default(), Inserting(false));
+    channel.write_inbound(b"x").unwrap();
+    assert_eq!(channel.read_outbound(), &b"hello\n"[..]);
+}
+
 /// Inserts another one of itself each time, and consumes nothing.
 struct Endless;
 
