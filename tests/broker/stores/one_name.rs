@@ -1,12 +1,13 @@
 //! Two processes with one node name over a simulated Redis, as in a deploy whose new process starts
 //! before the old one has ended.
 
+use super::simulated::redis;
 use netwheel::{
     EventLoopGroup, Result,
     broker::{RedisBroker, Topics},
     redis::RedisClient,
     testing::{
-        redis::{RedisDisk, RedisServer},
+        redis::Persistence,
         simulation::{Exploration, Faults, Journal, Simulation, sleep},
     },
 };
@@ -42,11 +43,7 @@ fn hold_all(begin: Duration, records: &Journal<(u64, bool)>) -> Result {
 fn two_processes_with_one_name_do_not_fight_for_the_entries() {
     let result =
         Exploration::new(3).first_seed(1).faults(Faults::none()).run(|simulation: &mut Simulation| {
-            let server = RedisServer::new(RedisDisk::new()).broker_scripts();
-            simulation.node("redis", "10.0.0.1", move || {
-                let group = EventLoopGroup::builder().threads(1).build()?;
-                server.bind(&group, "10.0.0.1:6379")?.closed().wait()
-            });
+            redis(simulation, Persistence::Always);
             let records = Journal::new();
             for (name, address, begin) in [("old", "10.0.0.2", SECOND), ("new", "10.0.0.3", 5 * SECOND)] {
                 let records: Journal<(u64, bool)> = records.clone();

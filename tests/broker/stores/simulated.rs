@@ -15,7 +15,9 @@ use netwheel::{
     redis::RedisClient,
     testing::{
         redis::{Persistence, RedisDisk, RedisServer},
-        simulation::{Exploration, Explored, Failure, Faults, Journal, Simulation, seed, sleep, sometimes},
+        simulation::{
+            Exploration, Explored, Failure, Faults, Journal, NodeId, Simulation, seed, sleep, sometimes,
+        },
     },
     time::SystemClock,
 };
@@ -115,15 +117,9 @@ fn check(records: &Records, persistence: Persistence) -> Result {
         let Some(history) = read(&broker) else { continue };
         records.checks.push(());
         let violate = |text: String| records.violations.push(text);
-        let found: BTreeMap<u64, String> = history
-            .messages
-            .iter()
-            .map(|message| (message.position.offset, String::from_utf8_lossy(&message.payload).into_owned()))
-            .collect();
-        let mut texts: Vec<&String> = found.values().collect();
-        texts.sort();
-        if let Some(twice) = texts.windows(2).find(|pair| pair[0] == pair[1]) {
-            violate(format!("{} is stored twice", twice[0]));
+        let found = texts(&history);
+        if let Some(twice) = stored_twice(&found) {
+            violate(format!("{twice} is stored twice"));
         }
         if history.epochs.as_slice().len() > 1 {
             sometimes("another epoch has begun");
@@ -149,8 +145,21 @@ fn check(records: &Records, persistence: Persistence) -> Result {
     }
 }
 
+/// Returns the texts of the messages, by their offsets.
+pub(super) fn texts(history: &History) -> BTreeMap<u64, String> {
+    let text = |payload: &[u8]| String::from_utf8_lossy(payload).into_owned();
+    history.messages.iter().map(|message| (message.position.offset, text(&message.payload))).collect()
+}
+
+/// Returns a text that two messages have.
+pub(super) fn stored_twice(texts: &BTreeMap<u64, String>) -> Option<&String> {
+    let mut texts: Vec<&String> = texts.values().collect();
+    texts.sort();
+    texts.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+}
+
 /// Adds a node with Redis, which starts again after a fault.
-pub(super) fn redis(simulation: &mut Simulation, persistence: Persistence) {
+pub(super) fn redis(simulation: &mut Simulation, persistence: Persistence) -> NodeId {
     let server = RedisServer::new(RedisDisk::new()).broker_scripts().persistence(persistence);
     simulation.node("redis", "10.0.0.1", move || {
         loop {
@@ -161,7 +170,7 @@ pub(super) fn redis(simulation: &mut Simulation, persistence: Persistence) {
             }
             sleep(SECOND);
         }
-    });
+    })
 }
 
 fn scenario(simulation: &mut Simulation, persistence: Persistence) -> std::result::Result<(), Failure> {

@@ -7,6 +7,7 @@
 
 mod client;
 
+use super::simulated::{faults, redis, stored_twice, texts};
 use crate::support::servers::Quiet;
 use client::{Client, greeting, notice};
 use netwheel::{
@@ -21,8 +22,8 @@ use netwheel::{
     redis::RedisClient,
     testing::{
         EmbeddedChannel,
-        redis::{Persistence, RedisDisk, RedisServer},
-        simulation::{Exploration, Explored, Failure, Faults, Journal, Simulation, chance, sleep, sometimes},
+        redis::Persistence,
+        simulation::{Exploration, Explored, Failure, Journal, Simulation, chance, sleep, sometimes},
     },
 };
 use std::{
@@ -252,15 +253,9 @@ fn compare(records: &Records, persistence: Persistence) -> Result {
 
 /// Returns a message that was acknowledged and is not stored, or stored twice.
 fn lost(history: &History, records: &Records, persistence: Persistence) -> Option<String> {
-    let found: BTreeMap<u64, String> = history
-        .messages
-        .iter()
-        .map(|message| (message.position.offset, String::from_utf8_lossy(&message.payload).into_owned()))
-        .collect();
-    let mut texts: Vec<&String> = found.values().collect();
-    texts.sort();
-    if let Some(twice) = texts.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Some(format!("{} is stored twice", twice[0]));
+    let found = texts(history);
+    if let Some(twice) = stored_twice(&found) {
+        return Some(format!("{twice} is stored twice"));
     }
     let is_lost = |(position, text): &&(Position, String)| {
         position.offset >= history.oldest && found.get(&position.offset) != Some(text)
@@ -272,17 +267,7 @@ fn lost(history: &History, records: &Records, persistence: Persistence) -> Optio
 
 fn scenario(simulation: &mut Simulation, persistence: Persistence) -> std::result::Result<(), Failure> {
     let records = Records::new();
-    let server = RedisServer::new(RedisDisk::new()).broker_scripts().persistence(persistence);
-    let redis = simulation.node("redis", "10.0.0.1", move || {
-        loop {
-            if let Ok(group) = EventLoopGroup::builder().threads(1).build()
-                && let Ok(bound) = server.bind(&group, "10.0.0.1:6379")
-            {
-                return bound.closed().wait();
-            }
-            sleep(SECOND);
-        }
-    });
+    let redis = redis(simulation, persistence);
     for (number, (name, address)) in NODES.into_iter().enumerate() {
         let records = records.clone();
         simulation.node(name, address, move || serve(number, &records));
@@ -313,17 +298,9 @@ fn scenario(simulation: &mut Simulation, persistence: Persistence) -> std::resul
     )
 }
 
-fn faults() -> Faults {
-    ["node-killed", "node-loses-power", "link-cut", "link-clogged", "connection-reset"]
-        .into_iter()
-        .fold(Faults::none(), |faults, name| faults.rate(name, 300_000))
-        .rate("short-read", 50_000)
-        .rate("short-write", 50_000)
-}
-
 fn run(exploration: Exploration, persistence: Persistence) -> Explored {
     exploration
-        .faults(faults())
+        .faults(faults(300_000))
         .run_twice(false)
         .run(|simulation| scenario(simulation, persistence))
         .unwrap_or_else(|failure| panic!("{failure}"))
