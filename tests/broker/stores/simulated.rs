@@ -128,7 +128,7 @@ fn check(records: &Records, persistence: Persistence) -> Result {
             let is_valid = history.epochs.is_valid(*position, history.top);
             let is_found = found.get(&position.offset) == Some(text);
             if !is_valid {
-                sometimes("a reader was told of a loss");
+                sometimes("a reader was notified of a loss");
             }
             // The list of epochs is limited, so an old position may be refused without a loss.
             let is_listed = history.epochs.as_slice()[0].first <= position.offset;
@@ -219,22 +219,22 @@ fn run(exploration: Exploration, persistence: Persistence) -> Explored {
 #[test]
 fn no_acknowledged_message_is_lost_with_always() {
     let explored = explore(Persistence::Always);
-    assert_eq!(explored.reached("a reader was told of a loss"), 0);
+    assert_eq!(explored.reached("a reader was notified of a loss"), 0);
     for state in ["another epoch has begun", "a message was sent again"] {
         assert!(explored.reached(state) > 0, "{state}");
     }
 }
 
 #[test]
-fn every_reader_of_a_lost_message_is_told_with_everysec() {
+fn every_reader_of_a_lost_message_is_notified_with_everysec() {
     let explored = explore(Persistence::EverySecond);
-    assert!(explored.reached("a reader was told of a loss") > 0);
+    assert!(explored.reached("a reader was notified of a loss") > 0);
 }
 
 #[test]
-fn every_reader_is_told_when_nothing_is_persistent() {
+fn every_reader_is_notified_when_nothing_is_persistent() {
     let explored = explore(Persistence::Never);
-    assert!(explored.reached("a reader was told of a loss") > 0);
+    assert!(explored.reached("a reader was notified of a loss") > 0);
 }
 
 /// Each time other runs. They may reach any states.

@@ -1,5 +1,6 @@
-//! `Client`: the messages that a client of a topic has, across all its connections. It is the
-//! reference for the topic, because it has no other source than the lines that it receives.
+//! `Client`: the messages that a client of a topic has, across all its connections.
+//!
+//! It is the reference model for the topic. The received lines are its only source.
 
 use netwheel::{
     broker::{Joined, Missed, MissedCause, Position, store::History},
