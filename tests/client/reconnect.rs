@@ -440,6 +440,24 @@ fn stopping_while_connected() {
 }
 
 #[test]
+fn a_client_that_has_ended_drops_its_closures_before_its_handles() {
+    let group = one_loop();
+    let servers = one_loop();
+    let (server, _at_server) = serve(&servers, Settings::new(), silent);
+    let trial = Trial::new(&group, server.local_address(), Backoff::new());
+    done(trial.client.connected()).unwrap();
+    assert!(trial.alive.upgrade().is_some());
+    // The closures may own handles, which would keep each other alive.
+    trial.client.close();
+    done(trial.client.closed()).unwrap();
+    some_turns(&group);
+    assert!(trial.alive.upgrade().is_none(), "{:?} has its hook", trial.client);
+    for group in [&group, &servers] {
+        end(group);
+    }
+}
+
+#[test]
 fn the_hook_can_stop_the_client() {
     type Which = fn(&Told) -> bool;
     let cases: [(Which, bool); 4] = [

@@ -13,7 +13,8 @@ use crate::{
 use std::{fmt, sync::Arc};
 
 /// A handle to a client that reconnects. The client continues without the handle, as long as its
-/// loop runs.
+/// loop runs. When the client has ended, its pipeline factory and its hooks are dropped, so they may
+/// own a handle.
 ///
 /// ```no_run
 /// # use netwheel::{Channel, Result, reconnect::ReconnectingChannel};
@@ -115,7 +116,8 @@ impl<M> Clone for ReconnectingChannel<M> {
 
 impl<M> fmt::Debug for ReconnectingChannel<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let phase = match self.reconnect_state.lock().phase {
+        let state = self.reconnect_state.lock();
+        let phase = match state.phase {
             ReconnectPhase::Between => "between",
             ReconnectPhase::Waiting(_) => "waiting",
             ReconnectPhase::Connecting(_) => "connecting",
@@ -123,7 +125,12 @@ impl<M> fmt::Debug for ReconnectingChannel<M> {
             ReconnectPhase::Stopping => "stopping",
             ReconnectPhase::Ended(_) => "ended",
         };
+        let calls = state.calls.clone();
+        drop(state);
         let mut debug = f.debug_struct("ReconnectingChannel");
-        debug.field("addresses", &self.reconnect_state.dialer.addresses()).field("phase", &phase).finish()
+        if let Some(calls) = calls {
+            debug.field("addresses", &calls.dialer.addresses());
+        }
+        debug.field("phase", &phase).finish()
     }
 }

@@ -29,7 +29,7 @@ use crate::{
     event_loop::Connecting,
     transport::{Address, ToAddress},
 };
-use reconnect_state::{Attempting, ReconnectRules, ReconnectState};
+use reconnect_state::{Attempting, ReconnectCalls, ReconnectState};
 use std::{fmt, ops::ControlFlow, sync::Arc, time::Duration};
 
 /// An event of a reconnecting client, passed to the hook of [`ReconnectBuilder::on_event`].
@@ -234,8 +234,8 @@ where
         };
         // Attempts are rare, so each one but the first looks the name up.
         let dialer = Dialer::new(&group, target, Duration::ZERO, Box::new(call));
-        let rules = ReconnectRules { backoff, hook, retry_if };
-        let reconnect_state = Arc::new(ReconnectState::new(event_loop, dialer, rules));
+        let calls = ReconnectCalls { dialer, hook, retry_if };
+        let reconnect_state = Arc::new(ReconnectState::new(event_loop, backoff, calls));
         let pending = Attempting::new(reconnect_state.clone());
         reconnect_state.event_loop.execute(move || pending.take(ReconnectState::try_to_connect))?;
         Ok(ReconnectingChannel { reconnect_state })

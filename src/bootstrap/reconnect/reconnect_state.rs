@@ -3,8 +3,9 @@
 //! Invariants: the client is in exactly one phase, which has one operation in progress (a timer, an
 //! attempt or a channel), so nothing is left when it ends. However the operation ends, the client
 //! is notified and continues or ends, also if a loop that shuts down drops the operation. The
-//! client ends once. No lock is held while code of the program runs. Everything runs on the
-//! client's loop, except for `stop`, which any thread may call.
+//! client ends once, and drops the closures of the program then. No lock is held while code of the
+//! program runs. Everything runs on the client's loop, except for `stop`, which any thread may
+//! call.
 
 use super::{
     Hook, ReconnectEvent, RetryIf,
@@ -13,7 +14,7 @@ use super::{
 use crate::{
     bootstrap::dial::Dialer,
     channel::{Channel, ChannelShared, ScheduledTask},
-    error::{Error, caught},
+    error::{Error, caught, drop_guarded},
     event_loop::{Attempt, ConnectCallback, EventLoop},
     log_throttle::{PANICS, log_throttled, off_loop},
     sync::{Completer, Waiters},
@@ -27,21 +28,20 @@ use std::{
 /// A reconnecting client, in any phase.
 pub(super) struct ReconnectState<M> {
     pub(super) event_loop: EventLoop,
-    pub(super) dialer: Arc<Dialer>,
-    hook: Option<Hook<M>>,
-    retry_if: Option<RetryIf>,
     state: Mutex<ConnectionProgress<M>>,
 }
 
-/// The settings of a reconnecting client.
-pub(super) struct ReconnectRules<M> {
-    pub(super) backoff: Backoff,
+/// The closures of the program, by which the client connects and reports.
+pub(super) struct ReconnectCalls<M> {
+    pub(super) dialer: Arc<Dialer>,
     pub(super) hook: Option<Hook<M>>,
     pub(super) retry_if: Option<RetryIf>,
 }
 
 pub(super) struct ConnectionProgress<M> {
     pub(super) phase: ReconnectPhase<M>,
+    /// `None` once the client has ended, because they may own a handle of the client.
+    pub(super) calls: Option<Arc<ReconnectCalls<M>>>,
     retries: Retries,
     dice: fastrand::Rng,
     /// The number of the current or last attempt.
@@ -67,17 +67,17 @@ pub(super) enum ReconnectPhase<M> {
 }
 
 impl<M> ReconnectState<M> {
-    pub(super) fn new(event_loop: EventLoop, dialer: Arc<Dialer>, rules: ReconnectRules<M>) -> Self {
-        let ReconnectRules { backoff, hook, retry_if } = rules;
+    pub(super) fn new(event_loop: EventLoop, backoff: Backoff, calls: ReconnectCalls<M>) -> Self {
         let state = ConnectionProgress {
             phase: ReconnectPhase::Between,
+            calls: Some(Arc::new(calls)),
             retries: Retries::new(backoff),
             dice: fastrand::Rng::with_seed(event_loop.shared.random.next()),
             attempt: 0,
             awaited: Waiters::default(),
             ends: Waiters::default(),
         };
-        ReconnectState { event_loop, dialer, hook, retry_if, state: Mutex::new(state) }
+        ReconnectState { event_loop, state: Mutex::new(state) }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, ConnectionProgress<M>> {
@@ -85,14 +85,22 @@ impl<M> ReconnectState<M> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn calls(&self) -> Option<Arc<ReconnectCalls<M>>> {
+        self.lock().calls.clone()
+    }
+
     /// Calls the hook and returns whether the client continues.
     fn notify(&self, event: ReconnectEvent<'_, M>) -> bool {
-        self.hook.as_ref().is_none_or(|hook| ask("hook", || hook(event).is_continue()))
+        let calls = self.calls();
+        let hook = calls.as_ref().and_then(|calls| calls.hook.as_ref());
+        hook.is_none_or(|hook| ask("hook", || hook(event).is_continue()))
     }
 
     /// Returns whether another attempt may succeed after this error.
     fn is_retryable(&self, error: &Error) -> bool {
-        self.retry_if.as_ref().is_none_or(|retry_if| ask("`retry_if`", || retry_if(error)))
+        let calls = self.calls();
+        let retry_if = calls.as_ref().and_then(|calls| calls.retry_if.as_ref());
+        retry_if.is_none_or(|retry_if| ask("`retry_if`", || retry_if(error)))
     }
 }
 
@@ -133,8 +141,9 @@ impl<M: 'static> ReconnectState<M> {
             state.attempt = state.retries.begin();
             state.attempt
         };
+        let Some(calls) = self.calls() else { return };
         // The name may not have been looked up yet.
-        if let Some(address) = self.dialer.first_address()
+        if let Some(address) = calls.dialer.first_address()
             && !self.notify(ReconnectEvent::Connecting { attempt: number, address: &address })
         {
             self.stop();
@@ -148,13 +157,13 @@ impl<M: 'static> ReconnectState<M> {
             }
             state.phase = ReconnectPhase::Connecting(attempt.clone());
         }
-        self.dialer.dial(attempt, Box::new(Attempting::new(self.clone())));
+        calls.dialer.dial(attempt, Box::new(Attempting::new(self.clone())));
     }
 
     /// Handles the success of an attempt, on the loop.
     fn connected(self: Arc<Self>, channel: Channel<M>) {
-        let me = self.clone();
-        channel.closed().on_complete(move |_| me.lost());
+        let held = Attempting::new(self.clone());
+        channel.closed().on_complete(move |_| held.take(ReconnectState::lost));
         let (attempt, awaited) = {
             let mut state = self.lock();
             if matches!(state.phase, ReconnectPhase::Stopping) {
@@ -202,9 +211,11 @@ impl<M: 'static> ReconnectState<M> {
             let connected = std::mem::replace(&mut state.phase, ReconnectPhase::Between);
             let ReconnectPhase::Connected(channel, since) = connected else { return };
             let held = Duration::from_nanos(self.event_loop.shared.time.now().saturating_sub(since));
-            let ConnectionProgress { retries, dice, .. } = &mut *state;
-            if !retries.is_stable(held) {
-                self.dialer.avoid(channel.peer_address());
+            let ConnectionProgress { retries, dice, calls, .. } = &mut *state;
+            if !retries.is_stable(held)
+                && let Some(calls) = calls
+            {
+                calls.dialer.avoid(channel.peer_address());
             }
             let hint = channel.reconnect_hint();
             let next = if self.event_loop.is_shutting_down() { None } else { retries.lost(held, hint, dice) };
@@ -259,7 +270,7 @@ impl<M: 'static> ReconnectState<M> {
 
     /// Ends the client: stopped, or with an error. The first call determines the result.
     fn end(&self, why: Option<Error>) {
-        let (awaited, ends) = {
+        let (awaited, ends, calls) = {
             let mut state = self.lock();
             let why = match &state.phase {
                 ReconnectPhase::Ended(_) => return,
@@ -267,7 +278,7 @@ impl<M: 'static> ReconnectState<M> {
                 _ => why,
             };
             state.phase = ReconnectPhase::Ended(why);
-            (state.awaited.take(), state.ends.take())
+            (state.awaited.take(), state.ends.take(), state.calls.take())
         };
         let why = || match &self.lock().phase {
             ReconnectPhase::Ended(why) => why.clone(),
@@ -279,11 +290,12 @@ impl<M: 'static> ReconnectState<M> {
         for completer in ends {
             completer.complete(why().map_or(Ok(()), Err));
         }
+        drop_guarded(calls);
     }
 }
 
-/// An operation in progress: the start, a timer, or an attempt. A loop that ends drops its pending
-/// operations, which ends the client.
+/// An operation in progress: the start, a timer, an attempt or a channel. A loop that ends drops
+/// its pending operations, which ends the client.
 pub(super) struct Attempting<M: 'static>(Option<Arc<ReconnectState<M>>>);
 
 impl<M: 'static> Attempting<M> {
