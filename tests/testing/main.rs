@@ -23,6 +23,8 @@ mod simulated_ends;
 mod simulated_exploration;
 #[cfg(all(feature = "simulation", feature = "websocket"))]
 mod simulated_hints;
+#[cfg(feature = "simulation")]
+mod simulated_memory;
 #[cfg(all(feature = "simulation", feature = "websocket"))]
 mod simulated_overload;
 #[cfg(feature = "simulation")]

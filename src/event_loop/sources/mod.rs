@@ -15,11 +15,12 @@ pub(crate) use lingering::LingeringSlot;
 use super::{closing::LingeringSocket, source::Source};
 use crate::{
     buffer::RECEIVE_SIZE,
-    channel::TimerToken,
+    channel::{ChannelShared, TimerToken},
     error::{Error, Resource, Result},
     id::Key,
 };
 use lingering::LingeringOrder;
+use std::sync::Arc;
 
 /// A source in its slot. Channels are the hot path, so they are stored and called without
 /// indirection. All other sources are rare, and must not make slots larger than that of a channel.
@@ -38,6 +39,14 @@ impl Slot {
             Slot::Channel(channel) => channel,
             Slot::Lingering(slot) => slot.source(),
             Slot::Other(source) => &mut **source,
+        }
+    }
+
+    /// Returns the state that a channel shares with its handles, if it has handles.
+    pub(crate) fn shared_channel(&self) -> Option<Arc<ChannelShared>> {
+        match self {
+            Slot::Channel(slot) => slot.driver.core.state.shared.get().cloned(),
+            Slot::Lingering(_) | Slot::Other(_) => None,
         }
     }
 }
@@ -177,7 +186,6 @@ impl Sources {
     }
 
     /// Returns all sources.
-    #[cfg(feature = "simulation")]
     pub(crate) fn slots(&self) -> impl Iterator<Item = &Slot> {
         self.slots.iter().filter_map(|slot| slot.as_deref())
     }

@@ -28,7 +28,7 @@ use super::{
     mail::LoopMail,
     poll::{Sleep, SpinGuard},
     shared::{LifeState, LoopShared},
-    sources::Sources,
+    sources::{Slot, Sources},
     tasks,
     turn::Turn,
     watchdog::WatchedLoop,
@@ -37,7 +37,10 @@ use super::{
 use crate::machine::simulated as simulated_machine;
 use crate::{
     admission::OverloadController,
-    channel::{IoTime, LoopServices, MailSender, OutboundBudget, SharedBudget, TimerToken, driver::LoopIo},
+    channel::{
+        CloseCause, Due, IoTime, LoopServices, MailSender, OutboundBudget, SharedBudget, TimerToken,
+        driver::LoopIo,
+    },
     clock::{TimeSource, nanos},
     error::{Error, Result, caught},
     log_throttle::{LogAt, off_loop},
@@ -208,6 +211,24 @@ fn live(mut turn: Turn, watchdog_thread: Option<Arc<WatchdogThread>>) {
     end(turn, cause, watch);
 }
 
+/// Drops what the loop owns, and ends what would otherwise own itself: tasks that own their handle,
+/// and callbacks that wait for the end of a channel and own the channel. Both are left only if the
+/// loop has ended without a shutdown. Returns the message of a panic.
+fn drop_turn(turn: Turn) -> Option<String> {
+    let tasks = turn.io.services.queue.take_if(|due| matches!(due, Due::Task(_)));
+    let channels: Vec<_> = turn.sources.slots().filter_map(Slot::shared_channel).collect();
+    let message = caught(|| drop(turn));
+    for task in tasks {
+        if let Due::Task(task) = task {
+            caught(|| task.abandon());
+        }
+    }
+    for channel in channels {
+        caught(|| channel.set_closed(CloseCause::ShutDown));
+    }
+    message
+}
+
 /// Ends a loop on its thread, after the last turn. `cause` is the message of the panic that ended
 /// the loop, if any. The watchdog's `watch` is dropped when no more code can block.
 fn end(turn: Turn, cause: Option<String>, watch: Option<WatchedLoop>) {
@@ -219,7 +240,7 @@ fn end(turn: Turn, cause: Option<String>, watch: Option<WatchedLoop>) {
     shared.advance(LifeState::ShutDown);
     shared.activity.enter_phase(LoopPhase::Shutdown);
     // Drops channels, handlers and the remaining mail on their own thread.
-    if let Some(message) = caught(move || drop(turn)) {
+    if let Some(message) = drop_turn(turn) {
         caught(|| log::error!("{}: a panic while the loop ended: {message}", shared.name));
     }
     shared.run_hooks();

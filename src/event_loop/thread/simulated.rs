@@ -4,7 +4,7 @@
 //! simulation, with the machine of its node entered.
 
 use super::{
-    end,
+    drop_turn, end,
     invariants::{Invariants, violation_at_end},
 };
 use crate::{
@@ -115,7 +115,7 @@ impl LoopRun for SimulatedLoop {
         forget_channels(shared.id);
         // The process is gone: no handler is notified, and handles see a loop that has ended.
         shared.advance(crate::event_loop::shared::LifeState::Terminated);
-        caught(move || drop(turn));
+        drop_turn(turn);
         shared.set_terminated(Some("the process was killed".to_owned()));
     }
 }

@@ -85,6 +85,23 @@ struct UpLink {
     draining: Option<Error>,
 }
 
+/// A lane whose connection has not ended. A process that is killed drops it, and with it the
+/// callers, which may own the client.
+struct AttachedLane(Arc<CommandLane>);
+
+impl Drop for AttachedLane {
+    fn drop(&mut self) {
+        drop(self.0.take_callers(&Error::Closed));
+    }
+}
+
+/// What a lane had left at its end.
+struct EndedLane {
+    given: Given,
+    awaited: Vec<Completer<ServerInfo>>,
+    is_closing: bool,
+}
+
 /// Counters of a lane.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::redis) struct LaneCounts {
@@ -114,9 +131,9 @@ impl CommandLane {
     /// Sets the connection of the lane, before the first command.
     pub(in crate::redis) fn attach(self: &Arc<Self>, channel: ReconnectingChannel<Infallible>) {
         let _ = self.event_loop.set(channel.event_loop().clone());
-        let (closed, lane) = (channel.closed(), self.clone());
+        let (closed, lane) = (channel.closed(), AttachedLane(self.clone()));
         self.state.change(|state| ((), state.channel.replace(channel)));
-        closed.on_complete(move |result| lane.end(result.err().unwrap_or(Error::Closed)));
+        closed.on_complete(move |result| lane.0.end(result.err().unwrap_or(Error::Closed)));
     }
 
     fn loop_id(&self) -> Option<u32> {
@@ -259,13 +276,7 @@ impl CommandLane {
 
     /// Ends the lane: the connection will not be restored.
     fn end(&self, cause: Error) {
-        let (given, awaited, is_closing) = self.state.change(|state| {
-            let is_closing = state.life == LaneLife::Closing;
-            state.life = LaneLife::Ended;
-            let link = std::mem::replace(&mut state.link, LaneLink::Down(Some(cause.clone())));
-            let given = Given { not_sent: state.queue.clear_waiting(), in_flight: state.queue.lose() };
-            ((given, state.awaited.take(), is_closing), (link, state.channel.take()))
-        });
+        let EndedLane { given, awaited, is_closing } = self.take_callers(&cause);
         let not_sent = || if is_closing { RedisError::Closed } else { RedisError::NotSent(cause.clone()) };
         for waiting in given.not_sent {
             waiting.fail(not_sent());
@@ -274,6 +285,16 @@ impl CommandLane {
         for completer in awaited {
             completer.complete(Err(RedisError::Closed.into()));
         }
+    }
+
+    fn take_callers(&self, cause: &Error) -> EndedLane {
+        self.state.change(|state| {
+            let is_closing = state.life == LaneLife::Closing;
+            state.life = LaneLife::Ended;
+            let link = std::mem::replace(&mut state.link, LaneLink::Down(Some(cause.clone())));
+            let given = Given { not_sent: state.queue.clear_waiting(), in_flight: state.queue.lose() };
+            (EndedLane { given, awaited: state.awaited.take(), is_closing }, (link, state.channel.take()))
+        })
     }
 
     // ---- deadlines ----

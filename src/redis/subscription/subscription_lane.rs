@@ -59,6 +59,16 @@ enum Expected {
     Heartbeat,
 }
 
+/// A lane whose connection has not ended. A process that is killed drops it, and with it the sinks,
+/// which may own the client.
+struct AttachedLane(Arc<SubscriptionLane>);
+
+impl Drop for AttachedLane {
+    fn drop(&mut self) {
+        drop(self.0.take_sinks());
+    }
+}
+
 impl SubscriptionLane {
     pub(in crate::redis) fn new(settings: RedisSettings) -> Arc<Self> {
         Arc::new(SubscriptionLane { settings, state: Locked::default() })
@@ -66,9 +76,9 @@ impl SubscriptionLane {
 
     /// Sets the connection of the lane.
     pub(in crate::redis) fn attach(self: &Arc<Self>, channel: ReconnectingChannel<Infallible>) {
-        let (closed, lane) = (channel.closed(), self.clone());
+        let (closed, lane) = (channel.closed(), AttachedLane(self.clone()));
         self.state.change(|state| ((), state.channel.replace(channel)));
-        closed.on_complete(move |_| lane.end());
+        closed.on_complete(move |_| lane.0.end());
     }
 
     /// Adds a sink, and returns its id.
@@ -116,12 +126,15 @@ impl SubscriptionLane {
     }
 
     fn end(&self) {
-        let (sinks, channel) = self.state.change(|state| {
+        tell_all(self.take_sinks(), &SubscriptionEvent::Ended);
+    }
+
+    /// Ends the lane, and returns its sinks.
+    fn take_sinks(&self) -> Vec<Sink> {
+        self.state.change(|state| {
             state.is_closed = true;
-            ((state.registry.clear(), state.channel.take()), state.wake.take())
-        });
-        drop(channel);
-        tell_all(sinks, &SubscriptionEvent::Ended);
+            (state.registry.clear(), (state.channel.take(), state.wake.take()))
+        })
     }
 
     /// Takes the next requests. If there are none, the loop has to be woken for the next
