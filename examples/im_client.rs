@@ -1,8 +1,8 @@
 //! A terminal client for the chat server.
 //!
 //! ```text
-//! cargo run --release --features full --example im_server
-//! cargo run --release --features json --example im_client -- --user ann --room lobby
+//! cargo run --features full --example im_server
+//! cargo run --features full --example im_client -- --user ann --room lobby
 //! ```
 //!
 //! Each line of input is sent to the current room. Messages of others appear as

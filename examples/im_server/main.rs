@@ -2,7 +2,7 @@
 //! over TCP or a Unix socket, and the same objects over WebSocket to its page for browsers.
 //!
 //! ```text
-//! cargo run --release --features full --example im_server
+//! cargo run --features full --example im_server
 //! nc 127.0.0.1 9000            # in two other terminals, and type:
 //! {"type":"login","user":"ann"}
 //! {"type":"join","room":"lobby"}
