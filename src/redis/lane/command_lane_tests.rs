@@ -1,7 +1,11 @@
 //! A connection to a server that forgets its scripts at given places between commands.
 
 use super::*;
-use crate::redis::RedisScript;
+use crate::redis::{
+    RedisScript,
+    connection::{Duty, Link, LinkOutput},
+};
+use bytes::Bytes;
 use std::collections::VecDeque;
 
 /// A server that forgets the script after each second call.

@@ -155,7 +155,8 @@ fn tasks(world: &World) {
             return;
         }
         let lost = life.lost_tasks();
-        if lost > 0 && life.is_open() {
+        // A channel that closes drops its tasks first, and calls `inactive` later.
+        if lost > 0 && !eventually(|| !life.is_open()) {
             world
                 .report
                 .violation(Invariant::Completions, format!("an open channel has dropped {lost} tasks"));
