@@ -13,7 +13,8 @@
 //! A late loop is saturated, so the rate of admissions in a late window is its capacity. The first
 //! class that is not at its floor gets this rate times target / delay as its limit. A
 //! loop that is not late raises the last limit: by the share of time in which it slept, or by 1 %
-//! if it did not sleep. A limit that has refused nothing in a window is doubled, and lifted after
+//! if it did not sleep. If it slept for a tenth of the time, the limit returns to nine tenths of the
+//! measured capacity at once. A limit that has refused nothing in a window is doubled, and lifted after
 //! two such windows if it is far above the admissions.
 //!
 //! Handshakes are computed a few per turn, so a queue of them does not lengthen the turns. A queue
@@ -61,6 +62,13 @@ const OVERBOOKING: f64 = 2.0;
 
 /// The share of busy time at which a limit is raised slowly only.
 const FULL_LOAD: f64 = 0.98;
+
+/// The share of busy time below which a limit returns to what the loop could serve lately. Admitted
+/// clients cause work for some more windows, in which the limit goes on falling.
+const IDLE_LOAD: f64 = 0.9;
+
+/// The part of the capacity to which such a limit returns.
+const RETURN: f64 = 0.9;
 
 /// The factors by which a limit falls and rises in a window.
 const CUT: std::ops::RangeInclusive<f64> = 0.3..=0.95;
@@ -281,7 +289,9 @@ impl OverloadController {
         let admitted = counts[at].admitted as f64 / elapsed;
         if counts[at].refused > 0 {
             class.quiet = 0;
-            class.rate = Some(rate * (FULL_LOAD / load).clamp(*RAISE.start(), *RAISE.end()));
+            let raised = rate * (FULL_LOAD / load).clamp(*RAISE.start(), *RAISE.end());
+            let known = if load < IDLE_LOAD && at <= self.capacity.class { self.capacity.rate } else { 0.0 };
+            class.rate = Some(raised.max(known * RETURN));
             return;
         }
         class.quiet += 1;

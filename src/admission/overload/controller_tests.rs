@@ -38,6 +38,27 @@ const MESSAGES: u64 = 1000;
 /// The new clients per second that the loop can serve beside the messages.
 const CAPACITY: f64 = (SECOND - MESSAGES * MESSAGE) as f64 / (ACCEPT + HANDSHAKE + LOGIN) as f64;
 
+/// The costs of a client, and the time from the end of its handshake to its login.
+#[derive(Debug, Clone, Copy)]
+struct ClientCosts {
+    handshake: u64,
+    login: u64,
+    login_after: u64,
+}
+
+impl ClientCosts {
+    const CHEAP: Self = ClientCosts { handshake: HANDSHAKE, login: LOGIN, login_after: 0 };
+
+    /// Logins that the limits control only after two windows.
+    const EXPENSIVE: Self =
+        ClientCosts { handshake: MILLI, login: 2 * MILLI, login_after: 2 * WINDOW * TARGET };
+
+    /// Returns the clients per second that the loop can serve beside the messages.
+    fn capacity(self) -> f64 {
+        (SECOND - MESSAGES * MESSAGE) as f64 / (ACCEPT + self.handshake + self.login) as f64
+    }
+}
+
 /// A Poisson process.
 struct Arrivals {
     rate: f64,
@@ -78,11 +99,14 @@ struct Model {
     crowd: Option<BinaryHeap<Reverse<u64>>>,
     /// Whether a refused connection learns the hint. Otherwise it is reset.
     has_farewell: bool,
+    costs: ClientCosts,
     // The queues, with the arrival of each client or message.
     backlog: VecDeque<u64>,
     handshakes: VecDeque<(u64, u64)>,
     handshakes_since: u64,
     logins: VecDeque<u64>,
+    /// Logins that have not been sent yet, with the time at which they are.
+    later_logins: VecDeque<(u64, u64)>,
     waiting_messages: VecDeque<u64>,
     /// Clients that were served before they went away.
     served: u64,
@@ -103,10 +127,12 @@ impl Model {
             messages: Arrivals::new(MESSAGES as f64),
             crowd: None,
             has_farewell: true,
+            costs: ClientCosts::CHEAP,
             backlog: VecDeque::new(),
             handshakes: VecDeque::new(),
             handshakes_since: 0,
             logins: VecDeque::new(),
+            later_logins: VecDeque::new(),
             waiting_messages: VecDeque::new(),
             served: 0,
             served_after: Vec::new(),
@@ -156,6 +182,9 @@ impl Model {
         let room = BACKLOG - self.backlog.len();
         self.backlog.extend(self.clients.take(self.now, &self.random).into_iter().take(room));
         self.logins.extend(self.logins_alone.take(self.now, &self.random));
+        while let Some((_, arrived)) = self.later_logins.pop_front_if(|(at, _)| *at <= self.now) {
+            self.logins.push_back(arrived);
+        }
         self.waiting_messages.extend(self.messages.take(self.now, &self.random));
     }
 
@@ -172,7 +201,8 @@ impl Model {
             let arrivals = [&self.clients, &self.logins_alone, &self.messages];
             let next = arrivals.iter().filter(|a| a.rate > 0.0).map(|a| a.next);
             let returning = self.crowd.as_ref().and_then(|crowd| crowd.peek()).map(|at| at.0);
-            let next = next.chain(self.control.next_look()).chain(returning).min();
+            let later = self.later_logins.front().map(|(at, _)| *at);
+            let next = next.chain(self.control.next_look()).chain(returning).chain(later).min();
             self.now = next.unwrap_or(self.now + SECOND).max(self.now);
             self.arrive();
         }
@@ -232,10 +262,10 @@ impl Model {
                 self.now += RESET;
                 continue;
             }
-            self.now += HANDSHAKE;
+            self.now += self.costs.handshake;
             // A client that has gone away does not log in.
             if self.now - arrived < CLIENT_PATIENCE {
-                self.logins.push_back(arrived);
+                self.later_logins.push_back((self.now + self.costs.login_after, arrived));
             } else {
                 self.leave(Duration::ZERO);
             }
@@ -247,7 +277,7 @@ impl Model {
             self.now += REFUSED_LOGIN;
             return;
         }
-        self.now += LOGIN;
+        self.now += self.costs.login;
         if self.now - arrived < CLIENT_PATIENCE {
             self.served += 1;
             self.served_after.push(self.now - arrived);
@@ -452,5 +482,21 @@ fn clients_return_as_fast_as_the_loop_serves_them() {
         let took = ended as f64 / SECOND as f64 / drain;
         let served = model.served;
         assert!(took <= 1.35, "seed {seed}, farewell {has_farewell}: {served} in {took:.2} drain times");
+    }
+}
+
+#[test]
+fn a_delay_between_the_limit_and_its_effect_costs_a_tenth_of_the_capacity_at_most() {
+    for seed in 0..10 {
+        let mut model = Model::new(seed, true);
+        (model.has_farewell, model.costs) = (false, ClientCosts::EXPENSIVE);
+        let clients = (10.0 * model.costs.capacity()) as u64;
+        model.crowd = Some((0..clients).map(|_| Reverse(0)).collect());
+        model.run_until(2 * SECOND);
+        // Without the end, at which most of the clients wait for their next attempt.
+        let served = model.served_in(6 * SECOND) / model.costs.capacity();
+        assert!(served >= 0.92, "seed {seed}: {served:.2} of the capacity");
+        let message = percentile(std::mem::take(&mut model.message_delays), 0.99);
+        assert!(message <= 2 * TARGET, "seed {seed}: p99 of messages {} ms", message / MILLI);
     }
 }

@@ -4,6 +4,9 @@
 //! while grows faster than it is served. Then the newest goes first, because its peer is the most
 //! likely to be still there, and the oldest ones are refused.
 //!
+//! A handshake that has begun goes before all others, and is never refused: it has cost the loop its
+//! most expensive step, and only the end is missing.
+//!
 //! Invariant: a key is in the queue at most once, because its channel keeps a flag for that. Times
 //! are in nanoseconds. Owned by the loop, runs on its thread.
 
@@ -12,14 +15,19 @@ use std::collections::VecDeque;
 
 #[derive(Default)]
 pub(crate) struct HeldHandshakes {
-    /// The channels, with the times since which they have waited. The oldest is in front.
+    /// The channels whose handshakes have begun, in order.
+    begun: VecDeque<Key>,
+    /// The other channels, with the times since which they have waited. The oldest is in front.
     waiting: VecDeque<(Key, u64)>,
-    /// The time since which the queue has not been empty.
+    /// The time since which there have been other channels.
     since: u64,
 }
 
 impl HeldHandshakes {
-    pub(super) fn push(&mut self, key: Key, now: u64) {
+    pub(super) fn push(&mut self, key: Key, has_begun: bool, now: u64) {
+        if has_begun {
+            return self.begun.push_back(key);
+        }
         if self.waiting.is_empty() {
             self.since = now;
         }
@@ -27,14 +35,24 @@ impl HeldHandshakes {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.is_empty() && self.begun.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + self.begun.len()
     }
 
-    /// Removes the channel whose handshake is next. That is the newest one if the queue has stood
+    /// Returns the number of channels whose handshakes have begun.
+    pub(crate) fn begun(&self) -> usize {
+        self.begun.len()
+    }
+
+    /// Removes the channel whose handshake has begun first.
+    pub(crate) fn next_begun(&mut self) -> Option<Key> {
+        self.begun.pop_front()
+    }
+
+    /// Removes the channel that is next among the others. That is the newest one if the queue has stood
     /// for longer than `target`.
     pub(crate) fn next(&mut self, now: u64, target: u64) -> Option<Key> {
         let newest_first = now.saturating_sub(self.since) > target;
@@ -42,7 +60,7 @@ impl HeldHandshakes {
         next.map(|(key, _)| key)
     }
 
-    /// Removes the oldest channel if it has waited for longer than `patience`.
+    /// Removes the oldest of them if it has waited for longer than `patience`.
     pub(crate) fn next_late(&mut self, now: u64, patience: u64) -> Option<Key> {
         let (key, _) = self.waiting.front().filter(|(_, since)| now.saturating_sub(*since) > patience)?;
         let key = *key;
@@ -62,22 +80,37 @@ mod tests {
     #[test]
     fn a_short_queue_is_served_in_order_and_a_standing_one_newest_first() {
         let mut held = HeldHandshakes::default();
-        (0..4).for_each(|n| held.push(key(n), u64::from(n)));
+        (0..4).for_each(|n| held.push(key(n), false, u64::from(n)));
         assert_eq!(held.next(10, 10), Some(key(0)));
         assert_eq!(held.next(11, 10), Some(key(3)));
         assert_eq!((held.len(), held.next(5, 10)), (2, Some(key(1))));
         assert_eq!((held.next(99, 10), held.next(99, 10)), (Some(key(2)), None));
-        held.push(key(9), 100);
-        held.push(key(8), 101);
+        held.push(key(9), false, 100);
+        held.push(key(8), false, 101);
         assert_eq!(held.next(105, 10), Some(key(9)), "the queue was empty in between");
     }
 
     #[test]
     fn the_oldest_ones_become_late() {
         let mut held = HeldHandshakes::default();
-        (0..3).for_each(|n| held.push(key(n), u64::from(n)));
+        (0..3).for_each(|n| held.push(key(n), false, u64::from(n)));
         assert_eq!(held.next_late(20, 20), None);
         assert_eq!((held.next_late(22, 20), held.next_late(22, 20)), (Some(key(0)), Some(key(1))));
         assert_eq!((held.next_late(22, 20), held.is_empty()), (None, false));
+    }
+
+    #[test]
+    fn handshakes_that_have_begun_keep_their_order_and_are_never_late() {
+        let mut held = HeldHandshakes::default();
+        held.push(key(0), true, 0);
+        held.push(key(1), false, 1);
+        held.push(key(2), true, 2);
+        assert_eq!((held.len(), held.begun()), (3, 2));
+        assert_eq!((held.next_late(99, 10), held.next_late(99, 10)), (Some(key(1)), None));
+        assert_eq!(
+            (held.next_begun(), held.next_begun(), held.next_begun()),
+            (Some(key(0)), Some(key(2)), None)
+        );
+        assert!(held.is_empty());
     }
 }

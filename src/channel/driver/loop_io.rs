@@ -92,10 +92,10 @@ impl LoopIo {
 
     /// Holds a channel whose handshake waits for its share of a turn. Returns `false` without
     /// overload control: the channel is then carried over.
-    pub(crate) fn hold_handshake(&mut self, key: Key) -> bool {
+    pub(crate) fn hold_handshake(&mut self, key: Key, has_begun: bool) -> bool {
         let holds = self.handshakes_left == 0 && self.services.limits.is_some();
         if holds {
-            self.held_handshakes.push(key, self.services.now);
+            self.held_handshakes.push(key, has_begun, self.services.now);
         }
         holds
     }

@@ -158,7 +158,8 @@ impl<T: Transport> ChannelDriver<T> {
         if !self.core.state.status.has(Readiness::CARRIED_OVER) {
             self.core.state.status.set(Readiness::CARRIED_OVER);
             let key = self.core.state.key();
-            let is_held = self.core.state.may_shed_handshake() && io.hold_handshake(key);
+            let state = &self.core.state;
+            let is_held = state.may_shed_handshake() && io.hold_handshake(key, state.has_begun_handshake());
             if !is_held {
                 io.carry_over(key, in_full);
             }

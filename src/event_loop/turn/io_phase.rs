@@ -12,7 +12,7 @@ use super::Turn;
 use crate::{channel::driver::Ready, clock::nanos, event_loop::sources::Slot, id::Key};
 
 /// The maximum number of held handshakes that are refused or handed on in one turn.
-const HELD_PER_TURN: u64 = 1024;
+const HELD_PER_TURN: usize = 1024;
 
 /// The maximum number of sources that are handled without an event in one turn. The others wait for
 /// the next turn.
@@ -29,8 +29,11 @@ impl Turn {
         // Sources that were cut off in the last turn go first. Otherwise new events could starve
         // them.
         let mut handled = 0;
+        if self.io.held_handshakes.begun() > 0 {
+            handled = self.handle_begun_handshakes();
+        }
         if was_cut {
-            handled = self.handle_carried_over(waiting);
+            handled += self.handle_carried_over(waiting);
         }
         self.guarded(|turn, current| {
             for (token, ready) in events.by_ref() {
@@ -53,6 +56,29 @@ impl Turn {
         handled
     }
 
+    /// Continues handshakes that have begun, before new ones take the shares of this turn. Returns
+    /// the number of channels.
+    #[cold]
+    fn handle_begun_handshakes(&mut self) -> u64 {
+        let mut left = self.io.held_handshakes.begun().min(HELD_PER_TURN);
+        let mut handled = 0;
+        self.guarded(|turn, current| {
+            while left > 0
+                && turn.io.handshakes_left > 0
+                && !turn.io.services.io_is_over()
+                && let Some(key) = turn.io.held_handshakes.next_begun()
+            {
+                (left, handled) = (left - 1, handled + 1);
+                *current = Some(key);
+                let Turn { sources, io, shared, .. } = &mut *turn;
+                if let Some(slot) = sources.channel(key) {
+                    slot.read(io, &shared.metrics);
+                }
+            }
+        });
+        handled
+    }
+
     /// Refuses handshakes that have waited for too long, and continues others while this turn has
     /// shares left. Returns the number of channels.
     #[cold]
@@ -65,7 +91,7 @@ impl Turn {
         let mut handled = 0;
         self.guarded(|turn, current| {
             while left > 0
-                && handled < HELD_PER_TURN
+                && handled < HELD_PER_TURN as u64
                 && let Some(key) = turn.io.held_handshakes.next_late(now, patience)
             {
                 (left, handled) = (left - 1, handled + 1);

@@ -33,6 +33,11 @@ impl ChannelState {
     pub(crate) fn may_shed_handshake(&self) -> bool {
         self.status.has(ReadDemand::HANDSHAKING) && !self.config.outgoing && !self.status.is_active()
     }
+
+    /// Returns whether the first read of the handshake was admitted.
+    pub(crate) fn has_begun_handshake(&self) -> bool {
+        self.extras.filters().is_some_and(|filters| filters.was_admitted)
+    }
 }
 
 impl ChannelCore {
