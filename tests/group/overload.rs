@@ -300,20 +300,21 @@ fn a_target_out_of_range_is_refused() {
     }
 }
 
-/// A filter whose handshake is one byte of the client. It takes 5 ms.
-struct OneByte {
+/// A filter whose handshake has this number of steps. Each is one byte of the client, and takes 5
+/// ms.
+struct Steps {
     clock: ManualClock,
-    established: bool,
+    left: u32,
 }
 
-impl Filter for OneByte {
+impl Filter for Steps {
     fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
-        let at = usize::from(!self.established);
-        if !self.established && !input.is_empty() {
+        let at = usize::from(self.left > 0 && !input.is_empty());
+        if at > 0 {
             self.clock.advance(ms(5));
-            self.established = true;
+            self.left -= 1;
         }
-        ctx.deliver(&input[at.min(input.len())..]);
+        ctx.deliver(&input[at..]);
         Ok(input.len())
     }
 
@@ -327,7 +328,7 @@ impl Filter for OneByte {
     }
 
     fn state(&self) -> FilterState {
-        if self.established { FilterState::Established } else { FilterState::Handshaking }
+        if self.left == 0 { FilterState::Established } else { FilterState::Handshaking }
     }
 }
 
@@ -354,7 +355,7 @@ fn a_standing_queue_of_handshakes_is_served_newest_first_and_its_oldest_are_rese
     let (order, time): (Arc<Mutex<Vec<u8>>>, _) = (Arc::default(), clock.clone());
     let opened = order.clone();
     let server = ServerBootstrap::new(by_hand.group())
-        .filter(move |_| OneByte { clock: time.clone(), established: false })
+        .filter(move |_| Steps { clock: time.clone(), left: 1 })
         .pipeline(move |_| Pipeline::codec(Line::new()).handler(Numbered(opened.clone())))
         .bind(ANY_PORT)
         .unwrap();
@@ -389,6 +390,47 @@ fn a_standing_queue_of_handshakes_is_served_newest_first_and_its_oldest_are_rese
     assert!(late < served.len() / 2, "newest first: {served:?}");
 }
 
+/// What a begun handshake has cost is not wasted, however long the queue of new ones is.
+#[test]
+fn begun_handshakes_are_completed_before_new_ones_begin_and_are_not_reset() {
+    const BEGUN: usize = 20;
+    const NEW: usize = 200;
+    let clock = ManualClock::new();
+    let builder = EventLoopGroup::builder().clock(clock.clone()).seed(1).handshakes_per_turn(1);
+    let mut by_hand = builder.overload_target(TARGET).build_manual().unwrap();
+    let (order, time): (Arc<Mutex<Vec<u8>>>, _) = (Arc::default(), clock.clone());
+    let opened = order.clone();
+    let server = ServerBootstrap::new(by_hand.group())
+        .filter(move |_| Steps { clock: time.clone(), left: 2 })
+        .pipeline(move |_| Pipeline::codec(Line::new()).handler(Numbered(opened.clone())))
+        .bind(ANY_PORT)
+        .unwrap();
+    let mut peers: Vec<TcpStream> = (0..BEGUN + NEW).map(|_| connect(server.local_address())).collect();
+    turn_until(&mut by_hand, |metrics| metrics.accepted as usize == BEGUN + NEW);
+    for peer in &mut peers[..BEGUN] {
+        peer.write_all(b"!").unwrap();
+        let read = by_hand.event_loop().metrics().bytes_read + 1;
+        turn_until(&mut by_hand, |metrics| metrics.bytes_read == read);
+    }
+    // The queue of new handshakes then grows behind the begun ones.
+    for (n, peer) in peers.iter_mut().enumerate() {
+        peer.write_all(if n < BEGUN { b"!a\n" } else { b"!" }).unwrap();
+        if n % 10 == 0 {
+            by_hand.run_once(ms(1));
+        }
+    }
+    turn_until(&mut by_hand, |metrics| {
+        clock.advance(ms(20));
+        metrics.handshakes_failed > 10 && metrics.handshakes as usize >= BEGUN
+    });
+    let metrics = by_hand.event_loop().metrics();
+    assert_eq!(metrics.shed_handshakes, metrics.handshakes_failed);
+    assert_eq!(order.lock().unwrap().len(), BEGUN, "{metrics:?}");
+    for peer in &mut peers[..BEGUN] {
+        assert_eq!(read_n(peer, 2), *b"a\n");
+    }
+}
+
 /// Only handshakes of accepted connections are shed. Others wait for their turn, however long the
 /// queue is.
 #[test]
@@ -397,7 +439,7 @@ fn an_outgoing_handshake_survives_a_storm_of_accepted_ones() {
     let clock = ManualClock::new();
     let builder = EventLoopGroup::builder().clock(clock.clone()).seed(1).handshakes_per_turn(1);
     let mut by_hand = builder.overload_target(TARGET).build_manual().unwrap();
-    let filter = move |time: &ManualClock| OneByte { clock: time.clone(), established: false };
+    let filter = move |time: &ManualClock| Steps { clock: time.clone(), left: 1 };
     let (time, of_client) = (clock.clone(), clock.clone());
     let server = ServerBootstrap::new(by_hand.group())
         .filter(move |_| filter(&time))
