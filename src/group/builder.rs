@@ -171,9 +171,10 @@ impl EventLoopGroupBuilder {
     /// at which the loop serves it, and at least to one per window. Messages of established
     /// channels, pongs, timers, closes and shutdowns are never shed.
     ///
-    /// Waiting handshakes are computed newest first while their queue stands longer than the
-    /// target. A handshake that waits for 20 targets, or for a minute, is refused, and accepting is
-    /// limited while the queue would take 10 targets. Without overload control they wait in order.
+    /// Waiting handshakes begin newest first while their queue stands longer than the target. A
+    /// handshake that waits for 20 targets, or for a minute, is refused, and accepting is limited
+    /// while the queue would take 10 targets. A handshake that has begun continues before others
+    /// begin. Without overload control all wait in order.
     ///
     /// Refusals are counted ([`LoopMetrics::shed_accepts`](crate::metrics::LoopMetrics) and the
     /// fields after it), and [`overload_level`](crate::metrics::LoopMetrics::overload_level) is the

@@ -19,7 +19,10 @@ use netwheel::{
 use std::{
     io::Write,
     net::{SocketAddr, TcpStream},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -300,8 +303,8 @@ fn a_target_out_of_range_is_refused() {
     }
 }
 
-/// A filter whose handshake has this number of steps. Each is one byte of the client, and takes 5
-/// ms.
+/// A filter whose handshake has this number of steps. Each is a read of exclamation marks, and takes
+/// 5 ms.
 struct Steps {
     clock: ManualClock,
     left: u32,
@@ -309,7 +312,8 @@ struct Steps {
 
 impl Filter for Steps {
     fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
-        let at = usize::from(self.left > 0 && !input.is_empty());
+        let marks = input.iter().take_while(|byte| **byte == b'!').count();
+        let at = if self.left > 0 { marks } else { 0 };
         if at > 0 {
             self.clock.advance(ms(5));
             self.left -= 1;
@@ -390,7 +394,7 @@ fn a_standing_queue_of_handshakes_is_served_newest_first_and_its_oldest_are_rese
     assert!(late < served.len() / 2, "newest first: {served:?}");
 }
 
-/// What a begun handshake has cost is not wasted, however long the queue of new ones is.
+/// The work of a begun handshake is not wasted, however long the queue of new ones is.
 #[test]
 fn begun_handshakes_are_completed_before_new_ones_begin_and_are_not_reset() {
     const BEGUN: usize = 20;
@@ -429,6 +433,44 @@ fn begun_handshakes_are_completed_before_new_ones_begin_and_are_not_reset() {
     for peer in &mut peers[..BEGUN] {
         assert_eq!(read_n(peer, 2), *b"a\n");
     }
+}
+
+/// Begun handshakes go first, but not with all shares of a turn.
+#[test]
+fn peers_that_send_handshakes_byte_by_byte_do_not_keep_others_from_beginning() {
+    const SLOW: usize = 10;
+    const NEW: usize = 10;
+    let clock = ManualClock::new();
+    let builder = EventLoopGroup::builder().clock(clock.clone()).seed(1).handshakes_per_turn(2);
+    let mut by_hand = builder.overload_target(TARGET).build_manual().unwrap();
+    let (made, time) = (AtomicUsize::new(0), clock.clone());
+    let server = ServerBootstrap::new(by_hand.group())
+        .filter(move |_| {
+            let is_slow = made.fetch_add(1, Relaxed) < SLOW;
+            Steps { clock: time.clone(), left: if is_slow { u32::MAX } else { 1 } }
+        })
+        .handshake_timeout(1000 * SECOND)
+        .pipeline(|_| Pipeline::codec(Line::new()).handler(Numbered(Arc::default())))
+        .bind(ANY_PORT)
+        .unwrap();
+    let event_loop = by_hand.event_loop().clone();
+    let mut slow: Vec<TcpStream> = (0..SLOW).map(|_| connect(server.local_address())).collect();
+    turn_until(&mut by_hand, |metrics| metrics.accepted as usize == SLOW);
+    slow.iter_mut().for_each(|peer| peer.write_all(b"!").unwrap());
+    turn_until(&mut by_hand, |metrics| metrics.bytes_read as usize == SLOW);
+    let mut new: Vec<TcpStream> = (0..NEW).map(|_| connect(server.local_address())).collect();
+    turn_until(&mut by_hand, |metrics| metrics.accepted as usize == SLOW + NEW);
+    for peer in &mut new {
+        slow.iter_mut().for_each(|peer| peer.write_all(b"!").unwrap());
+        peer.write_all(b"!a\n").unwrap();
+        by_hand.run_once(ms(1));
+    }
+    turn_until(&mut by_hand, |metrics| {
+        slow.iter_mut().for_each(|peer| peer.write_all(b"!").unwrap());
+        metrics.handshakes as usize == NEW
+    });
+    assert_eq!(event_loop.metrics().shed_handshakes, 0);
+    new.iter_mut().for_each(|peer| assert_eq!(read_n(peer, 2), *b"a\n"));
 }
 
 /// Only handshakes of accepted connections are shed. Others wait for their turn, however long the

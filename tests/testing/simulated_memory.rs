@@ -1,4 +1,4 @@
-//! What a killed node of a simulation owned is dropped, also what owns itself until its end.
+//! The values of a killed node are dropped, also if they own each other.
 
 use bytes::Bytes;
 use netwheel::{
@@ -44,7 +44,7 @@ impl DatagramHandler for Quiet {
     }
 }
 
-/// Waits for the end of everything, with callbacks that own what they wait for.
+/// Registers callbacks for each kind of end. Each callback owns the object whose end it awaits.
 fn program(tokens: &Tokens) -> Result {
     let group = EventLoopGroup::builder().threads(2).build()?;
     let (in_pipeline, accepted) = (tokens.token("server: pipeline"), tokens.clone());

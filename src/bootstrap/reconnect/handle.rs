@@ -13,8 +13,8 @@ use crate::{
 use std::{fmt, sync::Arc};
 
 /// A handle to a client that reconnects. The client continues without the handle, as long as its
-/// loop runs. When the client has ended, its pipeline factory and its hooks are dropped, so they may
-/// own a handle.
+/// loop runs. When the client has ended, its pipeline factory and its hooks are dropped, so they
+/// may own a handle.
 ///
 /// ```no_run
 /// # use netwheel::{Channel, Result, reconnect::ReconnectingChannel};

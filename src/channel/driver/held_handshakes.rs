@@ -4,8 +4,8 @@
 //! while grows faster than it is served. Then the newest goes first, because its peer is the most
 //! likely to be still there, and the oldest ones are refused.
 //!
-//! A handshake that has begun goes before all others, and is never refused: it has cost the loop its
-//! most expensive step, and only the end is missing.
+//! Begun handshakes go first, with half of the shares of a turn while others wait. They are never
+//! refused, because their most expensive step is done.
 //!
 //! Invariant: a key is in the queue at most once, because its channel keeps a flag for that. Times
 //! are in nanoseconds. Owned by the loop, runs on its thread.
@@ -42,6 +42,11 @@ impl HeldHandshakes {
         self.waiting.len() + self.begun.len()
     }
 
+    /// Returns the number of channels whose handshakes have not begun.
+    pub(super) fn others(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Returns the number of channels whose handshakes have begun.
     pub(crate) fn begun(&self) -> usize {
         self.begun.len()
@@ -52,8 +57,8 @@ impl HeldHandshakes {
         self.begun.pop_front()
     }
 
-    /// Removes the channel that is next among the others. That is the newest one if the queue has stood
-    /// for longer than `target`.
+    /// Removes the channel that is next among the others. That is the newest one if the queue has
+    /// stood for longer than `target`.
     pub(crate) fn next(&mut self, now: u64, target: u64) -> Option<Key> {
         let newest_first = now.saturating_sub(self.since) > target;
         let next = if newest_first { self.waiting.pop_back() } else { self.waiting.pop_front() };

@@ -90,10 +90,18 @@ impl LoopIo {
         self.carried_over.push_back(key);
     }
 
+    /// Returns whether this turn has a share for a handshake. While others wait to begin, half of the
+    /// shares are for them: peers that send their handshakes byte by byte must not take all.
+    pub(crate) fn has_handshake_share(&self, has_begun: bool) -> bool {
+        let kept =
+            if has_begun && self.held_handshakes.others() > 0 { self.handshakes_per_turn / 2 } else { 0 };
+        self.handshakes_left > kept
+    }
+
     /// Holds a channel whose handshake waits for its share of a turn. Returns `false` without
     /// overload control: the channel is then carried over.
     pub(crate) fn hold_handshake(&mut self, key: Key, has_begun: bool) -> bool {
-        let holds = self.handshakes_left == 0 && self.services.limits.is_some();
+        let holds = !self.has_handshake_share(has_begun) && self.services.limits.is_some();
         if holds {
             self.held_handshakes.push(key, has_begun, self.services.now);
         }

@@ -68,7 +68,7 @@ pub(super) fn read_once<T: Transport>(
     }
     let is_handshake = !filters.is_established();
     if is_handshake {
-        if io.handshakes_left == 0 {
+        if !io.has_handshake_share(filters.was_admitted) {
             return Read::HeldUp;
         }
         if let Err(refused) = core.admit_handshake(&io.services) {

@@ -211,9 +211,9 @@ fn live(mut turn: Turn, watchdog_thread: Option<Arc<WatchdogThread>>) {
     end(turn, cause, watch);
 }
 
-/// Drops what the loop owns, and ends what would otherwise own itself: tasks that own their handle,
-/// and callbacks that wait for the end of a channel and own the channel. Both are left only if the
-/// loop has ended without a shutdown. Returns the message of a panic.
+/// Drops the loop's values, and breaks the cycles among them: a task may own its handle, and a
+/// callback of `closed` its channel. Such values are left only if the loop has ended without a
+/// shutdown. Returns the message of a panic.
 fn drop_turn(turn: Turn) -> Option<String> {
     let tasks = turn.io.services.queue.take_if(|due| matches!(due, Due::Task(_)));
     let channels: Vec<_> = turn.sources.slots().filter_map(Slot::shared_channel).collect();

@@ -56,15 +56,14 @@ impl Turn {
         handled
     }
 
-    /// Continues handshakes that have begun, before new ones take the shares of this turn. Returns
-    /// the number of channels.
+    /// Continues begun handshakes while this turn has shares for them. Returns the number of channels.
     #[cold]
     fn handle_begun_handshakes(&mut self) -> u64 {
         let mut left = self.io.held_handshakes.begun().min(HELD_PER_TURN);
         let mut handled = 0;
         self.guarded(|turn, current| {
             while left > 0
-                && turn.io.handshakes_left > 0
+                && turn.io.has_handshake_share(true)
                 && !turn.io.services.io_is_over()
                 && let Some(key) = turn.io.held_handshakes.next_begun()
             {
@@ -118,7 +117,7 @@ impl Turn {
                 }
             }
         });
-        handled
+        handled + self.handle_begun_handshakes()
     }
 
     /// Handles up to `left` carried-over sources while there is time. Returns their number.

@@ -1,8 +1,8 @@
 //! `CommandLane`: the commands of one connection.
 //!
 //! Invariants: each accepted command completes once. The lock is not held while code of the program
-//! runs, or while mail is sent. Any thread may call. `sending` has what the loop of the connection
-//! calls.
+//! runs, or while mail is sent. Any thread may call. `sending` has the functions for the loop of
+//! the connection.
 
 use super::{
     lane_state::{LaneCounts, LaneLife, LaneLink, LaneState},

@@ -1,7 +1,7 @@
 //! `LaneState`: the queue, the connection and the timer of a lane.
 //!
-//! Invariants: while a link is woken, the loop of the connection will look at the queue. At most one
-//! timer is set for the earliest deadline. Pure.
+//! Invariants: while a link is woken, the loop of the connection will look at the queue. At most
+//! one timer is set for the earliest deadline. Pure.
 
 use super::queue::{LaneQueue, WaitingCommand};
 use crate::{
