@@ -303,8 +303,8 @@ fn a_target_out_of_range_is_refused() {
     }
 }
 
-/// A filter whose handshake has this number of steps. Each is a read of exclamation marks, and takes
-/// 5 ms.
+/// A filter whose handshake has this number of steps. Each is a read of exclamation marks, and
+/// takes 5 ms.
 struct Steps {
     clock: ManualClock,
     left: u32,

@@ -9,12 +9,13 @@
 //! A window lasts for two targets and at least three turns. The loop is late if the *shortest*
 //! delay of a window exceeds the target, as in CoDel: a queue that stands, not a single spike.
 //!
-//! # Limits A late loop is saturated, so the rate of admissions in a late window is its capacity.
-//! The first class that is not at its floor gets this rate times target / delay as its limit. A
-//! loop that is not late raises the last limit: by the share of time in which it slept, or by 1 %
-//! if it did not sleep. If it slept for a tenth of the time, the limit returns to nine tenths of
-//! the measured capacity at once. A limit that has refused nothing in a window is doubled, and
-//! lifted after two such windows if it is far above the admissions.
+//! # Limits
+//! A late loop is saturated, so the rate of admissions in a late window is its capacity. The first
+//! class that is not at its floor gets this rate times target / delay as its limit. A loop that is
+//! not late raises the last limit: by the share of time in which it slept, or by 1 % if it did not
+//! sleep. If it slept for a tenth of the time, the limit returns to nine tenths of the measured
+//! capacity at once. A limit that has refused nothing in a window is doubled, and lifted after two
+//! such windows if it is far above the admissions.
 //!
 //! Handshakes are computed a few per turn, so a queue of them does not lengthen the turns. A queue
 //! that would take ten targets limits accepting to the rate of handshakes, and nothing else.

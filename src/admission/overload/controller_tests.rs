@@ -182,8 +182,8 @@ impl Model {
         let room = BACKLOG - self.backlog.len();
         self.backlog.extend(self.clients.take(self.now, &self.random).into_iter().take(room));
         self.logins.extend(self.logins_alone.take(self.now, &self.random));
-        while let Some((_, arrived)) = self.later_logins.pop_front_if(|(at, _)| *at <= self.now) {
-            self.logins.push_back(arrived);
+        while self.later_logins.front().is_some_and(|(at, _)| *at <= self.now) {
+            self.logins.extend(self.later_logins.pop_front().map(|(_, arrived)| arrived));
         }
         self.waiting_messages.extend(self.messages.take(self.now, &self.random));
     }

@@ -59,8 +59,8 @@ impl LoopIo {
         }
     }
 
-    /// Begins the I/O of a turn. Returns whether the last turn ran out of time and left ready
-    /// sources without their share.
+    /// Begins the I/O of a turn. Returns whether something goes before new events: begun
+    /// handshakes, or ready sources that got no share of the last turn, because its time was up.
     pub(crate) fn begin_turn(&mut self) -> bool {
         let was_cut = self.services.io_time.was_cut();
         self.services.io_time.begin(self.services.now);
@@ -73,7 +73,7 @@ impl LoopIo {
             let in_full = in_full.min(added.len());
             added.rotate_left(in_full);
         }
-        was_cut
+        was_cut || self.held_handshakes.begun() > 0
     }
 
     /// Returns whether the next source may have its full share.
@@ -90,8 +90,8 @@ impl LoopIo {
         self.carried_over.push_back(key);
     }
 
-    /// Returns whether this turn has a share for a handshake. While others wait to begin, half of the
-    /// shares are for them: peers that send their handshakes byte by byte must not take all.
+    /// Returns whether this turn has a share for a handshake. While others wait to begin, half of
+    /// the shares are for them: peers that send their handshakes byte by byte must not take all.
     pub(crate) fn has_handshake_share(&self, has_begun: bool) -> bool {
         let kept =
             if has_begun && self.held_handshakes.others() > 0 { self.handshakes_per_turn / 2 } else { 0 };

@@ -71,6 +71,7 @@ use super::{LoopServices, Pending, Readiness};
 use crate::{
     channel::core::{Action, ChannelCore, ReadDemand},
     error::Error,
+    id::Key,
 };
 
 /// A channel core and the transport that carries its bytes.
@@ -158,12 +159,17 @@ impl<T: Transport> ChannelDriver<T> {
         if !self.core.state.status.has(Readiness::CARRIED_OVER) {
             self.core.state.status.set(Readiness::CARRIED_OVER);
             let key = self.core.state.key();
-            let state = &self.core.state;
-            let is_held = state.may_shed_handshake() && io.hold_handshake(key, state.has_begun_handshake());
+            let is_held = self.core.state.may_shed_handshake() && self.hold_handshake(io, key);
             if !is_held {
                 io.carry_over(key, in_full);
             }
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hold_handshake(&self, io: &mut LoopIo, key: Key) -> bool {
+        io.hold_handshake(key, self.core.state.has_begun_handshake())
     }
 
     /// Calls into the core, then handles requests that cannot wait until the end of the turn.

@@ -22,18 +22,15 @@ impl Turn {
     /// Handles the sources that are ready. Returns their number.
     #[inline(always)]
     pub(super) fn handle_io(&mut self, mut events: impl Iterator<Item = (usize, Ready)>) -> u64 {
-        let was_cut = self.io.begin_turn();
+        let has_earlier = self.io.begin_turn();
         // Sources that are added while events are handled have had their share, and wait for the
         // next turn.
         let waiting = self.io.carried_over.len().min(CARRIED_OVER_PER_TURN);
         // Sources that were cut off in the last turn go first. Otherwise new events could starve
         // them.
         let mut handled = 0;
-        if self.io.held_handshakes.begun() > 0 {
-            handled = self.handle_begun_handshakes();
-        }
-        if was_cut {
-            handled += self.handle_carried_over(waiting);
+        if has_earlier {
+            handled = self.handle_earlier(waiting);
         }
         self.guarded(|turn, current| {
             for (token, ready) in events.by_ref() {
@@ -46,7 +43,7 @@ impl Turn {
             }
         });
         // Usually no source is waiting.
-        if waiting > 0 && !was_cut {
+        if waiting > 0 && !has_earlier {
             handled += self.handle_carried_over(waiting);
         }
         if !self.io.held_handshakes.is_empty() {
@@ -56,7 +53,15 @@ impl Turn {
         handled
     }
 
-    /// Continues begun handshakes while this turn has shares for them. Returns the number of channels.
+    /// Handles what goes before the events of this turn. Returns the number of sources.
+    #[cold]
+    #[inline(never)]
+    fn handle_earlier(&mut self, waiting: usize) -> u64 {
+        self.handle_begun_handshakes() + self.handle_carried_over(waiting)
+    }
+
+    /// Continues begun handshakes while this turn has shares for them. Returns the number of
+    /// channels.
     #[cold]
     fn handle_begun_handshakes(&mut self) -> u64 {
         let mut left = self.io.held_handshakes.begun().min(HELD_PER_TURN);
@@ -69,10 +74,7 @@ impl Turn {
             {
                 (left, handled) = (left - 1, handled + 1);
                 *current = Some(key);
-                let Turn { sources, io, shared, .. } = &mut *turn;
-                if let Some(slot) = sources.channel(key) {
-                    slot.read(io, &shared.metrics);
-                }
+                turn.continue_handshake(key);
             }
         });
         handled
@@ -101,7 +103,7 @@ impl Turn {
                     slot.call(io, &shared.metrics, |core, services| core.shed_late_handshake(services));
                 } else {
                     // A worker has completed it in the meantime.
-                    slot.read(io, &shared.metrics);
+                    turn.continue_handshake(key);
                 }
             }
             while left > 0
@@ -111,13 +113,19 @@ impl Turn {
             {
                 (left, handled) = (left - 1, handled + 1);
                 *current = Some(key);
-                let Turn { sources, io, shared, .. } = &mut *turn;
-                if let Some(slot) = sources.channel(key) {
-                    slot.read(io, &shared.metrics);
-                }
+                turn.continue_handshake(key);
             }
         });
         handled + self.handle_begun_handshakes()
+    }
+
+    /// Not inlined, so that the compiler inlines the read of ready channels.
+    #[cold]
+    #[inline(never)]
+    fn continue_handshake(&mut self, key: Key) {
+        if let Some(slot) = self.sources.channel(key) {
+            slot.read(&mut self.io, &self.shared.metrics);
+        }
     }
 
     /// Handles up to `left` carried-over sources while there is time. Returns their number.
