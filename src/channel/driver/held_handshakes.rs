@@ -5,7 +5,7 @@
 //! likely to be still there, and the oldest ones are refused.
 //!
 //! Begun handshakes go first, with half of the shares of a turn while others wait. They are never
-//! refused, because their most expensive step is done.
+//! refused, because their most expensive step is usually done.
 //!
 //! Invariant: a key is in the queue at most once, because its channel keeps a flag for that. Times
 //! are in nanoseconds. Owned by the loop, runs on its thread.

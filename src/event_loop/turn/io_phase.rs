@@ -53,7 +53,8 @@ impl Turn {
         handled
     }
 
-    /// Handles what goes before the events of this turn. Returns the number of sources.
+    /// Handles begun handshakes and carried-over sources, before the events of this turn. Returns
+    /// their number.
     #[cold]
     #[inline(never)]
     fn handle_earlier(&mut self, waiting: usize) -> u64 {
@@ -119,7 +120,7 @@ impl Turn {
         handled + self.handle_begun_handshakes()
     }
 
-    /// Not inlined, so that the compiler inlines the read of ready channels.
+    /// Reads a channel whose handshake was held up.
     #[cold]
     #[inline(never)]
     fn continue_handshake(&mut self, key: Key) {
