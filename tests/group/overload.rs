@@ -435,13 +435,20 @@ fn begun_handshakes_are_completed_before_new_ones_begin_and_are_not_reset() {
     }
 }
 
-/// Begun handshakes go first, but not with all shares of a turn.
+/// Begun handshakes go first, but not with all shares of a turn, and not with its only share in
+/// every turn.
 #[test]
 fn peers_that_send_handshakes_byte_by_byte_do_not_keep_others_from_beginning() {
+    for shares in [1, 2, 3] {
+        others_begin_beside_slow_peers(shares);
+    }
+}
+
+fn others_begin_beside_slow_peers(shares: usize) {
     const SLOW: usize = 10;
     const NEW: usize = 10;
     let clock = ManualClock::new();
-    let builder = EventLoopGroup::builder().clock(clock.clone()).seed(1).handshakes_per_turn(2);
+    let builder = EventLoopGroup::builder().clock(clock.clone()).seed(1).handshakes_per_turn(shares);
     let mut by_hand = builder.overload_target(TARGET).build_manual().unwrap();
     let (made, time) = (AtomicUsize::new(0), clock.clone());
     let server = ServerBootstrap::new(by_hand.group())

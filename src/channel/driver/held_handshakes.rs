@@ -4,8 +4,9 @@
 //! while grows faster than it is served. Then the newest goes first, because its peer is the most
 //! likely to be still there, and the oldest ones are refused.
 //!
-//! Begun handshakes go first, with half of the shares of a turn while others wait. They are never
-//! refused, because their most expensive step is usually done.
+//! Begun handshakes go first, with half of the shares of a turn while others wait. A turn with one
+//! share gives it to a begun one and to another one alternately. Begun ones are never refused,
+//! because their most expensive step is usually done.
 //!
 //! Invariant: a key is in the queue at most once, because its channel keeps a flag for that. Times
 //! are in nanoseconds. Owned by the loop, runs on its thread.
@@ -21,6 +22,9 @@ pub(crate) struct HeldHandshakes {
     waiting: VecDeque<(Key, u64)>,
     /// The time since which there have been other channels.
     since: u64,
+    /// Alternates from turn to turn while handshakes that have begun wait: in every second turn,
+    /// the others get the larger half of an odd number of shares.
+    favours_others: bool,
 }
 
 impl HeldHandshakes {
@@ -42,9 +46,16 @@ impl HeldHandshakes {
         self.waiting.len() + self.begun.len()
     }
 
-    /// Returns the number of channels whose handshakes have not begun.
-    pub(super) fn others(&self) -> usize {
-        self.waiting.len()
+    /// Begins a turn. Returns whether handshakes that have begun wait.
+    pub(super) fn begin_turn(&mut self) -> bool {
+        let has_begun = !self.begun.is_empty();
+        self.favours_others ^= has_begun;
+        has_begun
+    }
+
+    /// Returns how many of the `shares` of a turn are for channels whose handshakes have not begun.
+    pub(super) fn kept_for_others(&self, shares: usize) -> usize {
+        if self.waiting.is_empty() { 0 } else { (shares + usize::from(self.favours_others)) / 2 }
     }
 
     /// Returns the number of channels whose handshakes have begun.

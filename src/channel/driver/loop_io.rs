@@ -65,6 +65,7 @@ impl LoopIo {
         let was_cut = self.services.io_time.was_cut();
         self.services.io_time.begin(self.services.now);
         self.handshakes_left = self.handshakes_per_turn;
+        let has_begun = self.held_handshakes.begin_turn();
         let Added { all, in_full } = std::mem::take(&mut self.added);
         if std::mem::take(&mut self.turn_bytes) >= TURN_BYTES || was_cut {
             // Sources that got at most one read precede the sources that got their full share.
@@ -73,7 +74,7 @@ impl LoopIo {
             let in_full = in_full.min(added.len());
             added.rotate_left(in_full);
         }
-        was_cut || self.held_handshakes.begun() > 0
+        was_cut || has_begun
     }
 
     /// Returns whether the next source may have its full share.
@@ -93,8 +94,7 @@ impl LoopIo {
     /// Returns whether this turn has a share for a handshake. While others wait to begin, half of
     /// the shares are for them: peers that send their handshakes byte by byte must not take all.
     pub(crate) fn has_handshake_share(&self, has_begun: bool) -> bool {
-        let kept =
-            if has_begun && self.held_handshakes.others() > 0 { self.handshakes_per_turn / 2 } else { 0 };
+        let kept = if has_begun { self.held_handshakes.kept_for_others(self.handshakes_per_turn) } else { 0 };
         self.handshakes_left > kept
     }
 
