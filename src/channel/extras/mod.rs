@@ -64,6 +64,10 @@ impl Extras {
             }
             Some(old) => {
                 old.attributes.absorb(&mut new.attributes);
+                // Of the first pipeline, which is made when the filters are established.
+                if old.exchanges.is_none() {
+                    old.exchanges = new.exchanges.take();
+                }
                 if new.wire_log.is_some() {
                     std::mem::swap(&mut old.wire_log, &mut new.wire_log);
                 }

@@ -2,7 +2,10 @@
 
 use crate::{
     bootstrap::{ChannelPool, ClientBootstrap},
-    channel::Channel,
+    channel::{
+        Channel,
+        filter::{Filter, FilterContext, FilterState},
+    },
     error::Error,
     group::EventLoopGroup,
     http::{Call, FullMessage, NotSent, Request, Response, client::HttpClient, settings::HttpSettings},
@@ -64,9 +67,18 @@ impl Site {
     }
 
     pub(super) fn pool(&self, size: usize) -> (EventLoopGroup, ChannelPool<Call>) {
+        self.pool_with(size, |bootstrap| bootstrap)
+    }
+
+    /// Like [`Site::pool`], with another bootstrap.
+    fn pool_with(
+        &self,
+        size: usize,
+        change: impl FnOnce(ClientBootstrap) -> ClientBootstrap,
+    ) -> (EventLoopGroup, ChannelPool<Call>) {
         let group = EventLoopGroup::builder().threads(1).build().unwrap();
         let http = HttpClient::with(HttpSettings::new().reuse_timeout(PATIENCE)).unwrap().host("h");
-        let bootstrap = ClientBootstrap::new(&group).pipeline(move |_| http.calls(1024));
+        let bootstrap = change(ClientBootstrap::new(&group)).pipeline(move |_| http.calls(1024));
         let pool = bootstrap.pool().size(size).build(self.address).unwrap();
         (group, pool)
     }
@@ -164,6 +176,30 @@ fn a_channel_that_is_returned_after_a_call_was_given_up_serves_the_calls_that_wa
 
 #[test]
 fn a_channel_that_is_returned_during_its_exchange_is_free_after_the_response() {
+    is_free_after_the_response(|bootstrap| bootstrap);
+}
+
+/// As with TLS: the pipeline is made when the filters are established.
+#[test]
+fn a_channel_with_filters_that_is_returned_during_its_exchange_is_free_after_the_response() {
+    is_free_after_the_response(|bootstrap| bootstrap.filter(|_| Unchanged));
+}
+
+/// A filter that changes no byte.
+struct Unchanged;
+
+impl Filter for Unchanged {
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize, Error> {
+        ctx.deliver(input);
+        Ok(input.len())
+    }
+
+    fn state(&self) -> FilterState {
+        FilterState::Established
+    }
+}
+
+fn is_free_after_the_response(change: impl FnOnce(ClientBootstrap) -> ClientBootstrap) {
     let (allow, allowed) = std::sync::mpsc::channel();
     let allowed = std::sync::Mutex::new(allowed);
     let site = Site::new(move |_, _, target| {
@@ -172,7 +208,7 @@ fn a_channel_that_is_returned_during_its_exchange_is_free_after_the_response() {
         }
         Answer::Bytes(ok(target))
     });
-    let (_group, pool) = site.pool(1);
+    let (_group, pool) = site.pool_with(1, change);
     let channel = get(pool.acquire()).unwrap();
     let (call, slow) = Call::new(Request::get("/slow"));
     channel.write(call).map_err(Error::from).unwrap();
