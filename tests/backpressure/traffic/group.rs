@@ -5,6 +5,9 @@ use crate::traffic::{bytes, read, set, with};
 use bytes::Bytes;
 use netwheel::{
     channel::ChannelOptions,
+    codec::RawBytes,
+    filter::{Filter, FilterContext, FilterState},
+    prelude::*,
     testing::{EmbeddedChannel, ManualClock},
     traffic::{SharedTraffic, TrafficLimits, TrafficShaping},
 };
@@ -121,4 +124,44 @@ fn h_06_the_limits_of_a_group_change_at_run_time() {
     channels[0].channel().write(bytes(9_000_000)).unwrap();
     channels[0].run_pending();
     assert_eq!(channels[0].read_outbound().len(), 9_000_000, "no limit");
+}
+
+/// The end mark of a filter is output without a message. It takes its turn like a message.
+#[test]
+fn a_channel_of_a_group_sends_its_end_mark_although_others_have_more_to_send() {
+    let group = SharedTraffic::new(TrafficLimits::new().write(10_000));
+    let (clock, mut others) = two(&group);
+    for channel in &mut others {
+        channel.channel().write(bytes(1_000_000)).unwrap();
+        channel.run_pending();
+    }
+    let pipeline = Pipeline::codec(RawBytes).traffic(&group).handler(Recorder::new(&Log::new()));
+    let builder = EmbeddedChannel::builder(pipeline).clock(clock.clone());
+    let mut ends = builder.filter(EndMark).build().unwrap();
+    ends.close();
+    for _ in 0..2_000 {
+        pass(&clock, &mut others, 1);
+        ends.run_pending();
+    }
+    assert_eq!(ends.read_outbound(), "E");
+    assert!(ends.is_closed());
+}
+
+/// A filter that changes no byte, and ends its output with a mark.
+struct EndMark;
+
+impl Filter for EndMark {
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        ctx.deliver(input);
+        Ok(input.len())
+    }
+
+    fn end_output(&mut self, ctx: &mut FilterContext<'_>) -> Result {
+        ctx.output().push(b'E');
+        Ok(())
+    }
+
+    fn state(&self) -> FilterState {
+        FilterState::Established
+    }
 }

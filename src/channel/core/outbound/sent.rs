@@ -46,6 +46,12 @@ impl ChannelCore {
 }
 
 impl ChannelState {
+    /// Returns whether bytes wait for the transport: messages, or what filters have sealed, which
+    /// may be no message.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.outbound.pending_bytes() > 0 || self.extras.has_sealed()
+    }
+
     /// Accounts for `n` bytes of the wire.
     #[inline]
     fn note_wire(&mut self, n: usize, now: u64) {

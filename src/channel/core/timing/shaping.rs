@@ -92,7 +92,7 @@ impl ChannelState {
         if !self.wants_read() {
             self.give_allowance_back(Direction::Read);
         }
-        if self.outbound.pending_bytes() == 0 {
+        if !self.has_unsent() {
             self.give_allowance_back(Direction::Write);
         }
         self.arm_shaper(services);
