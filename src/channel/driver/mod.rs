@@ -67,12 +67,16 @@ pub(crate) use loop_io::{HANDSHAKES_PER_TURN, LoopIo};
 pub(crate) use ready::Ready;
 pub(crate) use transport::Transport;
 
-use super::{LoopServices, Pending, Readiness};
+use super::{LoopServices, Pending, Readiness, shaping::Direction};
 use crate::{
     channel::core::{Action, ChannelCore, ReadDemand},
     error::Error,
     id::Key,
 };
+
+/// How often a channel whose loop ends is flushed. A handler that writes in each notification would
+/// keep the loop from its end.
+const LAST_FLUSHES: usize = 1024;
 
 /// A channel core and the transport that carries its bytes.
 pub(crate) struct ChannelDriver<T> {
@@ -234,6 +238,27 @@ impl<T: Transport> ChannelDriver<T> {
             return self.read(io);
         }
         Next::Stay
+    }
+
+    /// Sends the bytes that the kernel accepts without blocking, whatever the share of a turn, and
+    /// the end of the filters' output. For a channel whose loop ends.
+    pub(crate) fn flush_to_end(&mut self, io: &mut LoopIo) {
+        for _ in 0..LAST_FLUSHES {
+            self.flush(io);
+            let state = &self.core.state;
+            let is_stopped = state.status.has(Readiness::WRITE_BLOCKED)
+                || state.status.closes_at_once()
+                || state.is_held_up(Direction::Write);
+            if is_stopped || !state.has_unsent() {
+                break;
+            }
+        }
+        if self.core.state.status.closes_gracefully()
+            && self.core.has_sent_what_it_can()
+            && !self.core.resets_unfinished_output()
+        {
+            self.finish_output(io);
+        }
     }
 
     /// Shuts down the write half after everything was sent.

@@ -148,8 +148,8 @@ impl ChannelSlot {
     /// sent.
     fn is_to_be_forced(&self) -> bool {
         let state = &self.driver.core.state;
-        let closes = state.status.closes_at_once()
-            || (state.status.closes_gracefully() && state.outbound.pending_bytes() == 0);
+        let closes =
+            state.status.closes_at_once() || (state.status.closes_gracefully() && !state.has_unsent());
         self.driver.transport.is_some() && !closes
     }
 }
@@ -213,8 +213,7 @@ impl Source for ChannelSlot {
     }
 
     fn close(&mut self, ctx: &mut LoopContext<'_>) -> (Transition, bool) {
-        // Send the bytes that the kernel still accepts without blocking.
-        self.driver.flush(ctx.io);
+        self.driver.flush_to_end(ctx.io);
         let forced = self.is_to_be_forced();
         if forced {
             // The peer must not take the cut for a regular end.

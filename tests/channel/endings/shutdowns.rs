@@ -2,6 +2,7 @@
 //! lists.
 
 use super::{
+    filters::Marked,
     rows::{Check, rows},
     table::name,
 };
@@ -9,10 +10,10 @@ use crate::support::{
     journal::Journal,
     loops::manual_group,
     tcp::{connect, patient},
-    wait::{SECOND, done, wait_until},
+    wait::{SECOND, done, ms, wait_until},
 };
 use bytes::Bytes;
-use netwheel::{codec::RawBytes, prelude::*, shutdown::ShutdownOptions};
+use netwheel::{channel::ChannelOptions, codec::RawBytes, prelude::*, shutdown::ShutdownOptions};
 use std::{
     io::{ErrorKind, Read},
     net::TcpListener,
@@ -120,4 +121,63 @@ fn a_shutdown_ends_channels_as_the_table_in_the_docs_says() {
         check.row(row, &[(&happened, events), (&seen, of_peers)]);
     }
     check.end();
+}
+
+/// The filters of a channel that closes in the last step end their output, so the peer does not
+/// take the end for a cut.
+#[test]
+fn a_channel_that_closes_with_its_loop_sends_its_end_mark() {
+    let mut by_hand = EventLoopGroup::builder().build_manual().unwrap();
+    let server = ServerBootstrap::new(by_hand.group())
+        .filter(|_| Marked::established())
+        .pipeline(|_| Pipeline::codec(RawBytes).on_read(|_, _| Ok(())))
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut peer = connect(server.local_address());
+    while by_hand.event_loop().metrics().channels == 0 {
+        by_hand.run_once(ms(10));
+    }
+    drop(by_hand);
+    let mut received = Vec::new();
+    peer.read_to_end(&mut received).unwrap();
+    assert_eq!(received, b"E");
+}
+
+/// The last step sends what the kernel accepts, also beyond the share of a turn.
+#[test]
+fn a_channel_that_closes_with_its_loop_sends_more_than_the_share_of_a_turn() {
+    const LENGTH: usize = 150_000;
+    let mut by_hand = EventLoopGroup::builder().build_manual().unwrap();
+    let server = ServerBootstrap::new(by_hand.group())
+        .channel_options(ChannelOptions::new().writes_per_turn(1))
+        .filter(|_| Marked::established())
+        .pipeline(|_| Pipeline::codec(RawBytes).handler(LastWords(LENGTH)))
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut peer = connect(server.local_address());
+    while by_hand.event_loop().metrics().channels == 0 {
+        by_hand.run_once(ms(10));
+    }
+    drop(by_hand);
+    let mut received = Vec::new();
+    peer.read_to_end(&mut received).unwrap();
+    assert_eq!((received.len(), received.last()), (LENGTH + 1, Some(&b'E')));
+}
+
+/// Writes this many bytes when the loop shuts down, and closes.
+struct LastWords(usize);
+
+impl Handler for LastWords {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
+        Ok(())
+    }
+
+    fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        ctx.write(vec![b'.'; self.0].into())?;
+        ctx.close();
+        Ok(())
+    }
 }
