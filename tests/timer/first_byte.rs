@@ -12,7 +12,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Error, Stage, StageContext,
+    ChannelContext, Error, Stage, StageContext,
     channel::TimeLimits,
     codec::Line,
     prelude::*,
@@ -43,6 +43,48 @@ fn one_byte_satisfies_the_limit_for_the_first_byte_even_if_it_arrives_at_once() 
         assert_eq!(limited.channel.timers(), 0, "no limit is pending");
         assert!(limited.channel.is_open());
     }
+}
+
+/// While the program does not read, the peer cannot be late. The limit counts from the moment at
+/// which the program reads again, also if no entry has expired in between.
+#[test]
+fn limits_on_input_restart_when_the_program_reads_again() {
+    let limits = TimeLimits::new().first_message(5 * SECOND);
+    let resumptions: [fn(&mut ChannelContext<'_, Bytes>); 2] =
+        [|ctx| ctx.set_auto_read(true), |ctx| ctx.read()];
+    for resume in resumptions {
+        let mut limited = Limited::with(limits, |ctx, call| {
+            if call.is_active() {
+                ctx.set_auto_read(false);
+            }
+            Ok(())
+        });
+        assert_eq!(limited.advance(4 * SECOND), NOTHING);
+        let resume = move |ctx: &mut ChannelContext<'_, Bytes>| {
+            resume(ctx);
+            Ok(())
+        };
+        limited.channel.channel().execute(resume).unwrap();
+        limited.channel.run_pending();
+        is_late_five_seconds_after_the_fourth(&mut limited);
+    }
+    let (sender, held) = channel();
+    let mut limited = Limited::with(limits, move |ctx, call| {
+        if call.is_active() {
+            sender.send(ctx.hold_input(1 << 30)).unwrap();
+        }
+        Ok(())
+    });
+    assert_eq!(limited.advance(4 * SECOND), NOTHING);
+    drop(held.recv());
+    limited.channel.run_pending();
+    is_late_five_seconds_after_the_fourth(&mut limited);
+}
+
+#[track_caller]
+fn is_late_five_seconds_after_the_fourth(limited: &mut Limited) {
+    assert_eq!(limited.advance(5 * SECOND - TICK), NOTHING);
+    assert_eq!(limited.advance(TICK), ["9s error the first message timed out after 5s", "9s inactive"]);
 }
 
 #[test]

@@ -3,7 +3,11 @@
 //! Auto-read and requested reads control delivery to the pipeline. Filters read for themselves
 //! until they are established, regardless of the pipeline's demand.
 
-use super::super::{ChannelState, ReadDemand, services::LoopServices};
+use super::super::{
+    ChannelState, ReadDemand,
+    services::LoopServices,
+    status::{Memory, Status},
+};
 use crate::channel::{Pending, Readiness, shaping::Direction};
 
 impl ChannelState {
@@ -59,13 +63,24 @@ impl ChannelState {
         self.status.may_complete() && self.extras.wire_log().is_none() && !self.has_flipped()
     }
 
+    /// Makes a change after which the channel may read. If it does so only now, its time limits on
+    /// input restart: while it did not read, the peer could not be late.
+    #[inline]
+    pub(crate) fn let_read(&mut self, now: u64, change: impl FnOnce(&mut Status)) {
+        let was_paused = self.status.has(Memory::LIMITED) && !self.may_read();
+        change(&mut self.status);
+        if was_paused && self.may_read() {
+            self.note_resumed(now);
+        }
+    }
+
     /// Resumes reading after held input has dropped below the low mark, unless it is paused again
     /// by now.
     pub(in crate::channel::core) fn release(&mut self, services: &mut LoopServices) {
         if self.shared.get().is_some_and(|shared| shared.holding.is_paused()) {
             return;
         }
-        self.status.unset(ReadDemand::INPUT_HELD);
+        self.let_read(services.now, |status| status.unset(ReadDemand::INPUT_HELD));
         self.want_attention(services);
     }
 }

@@ -26,8 +26,7 @@ impl ChannelState {
     pub(crate) fn resume_reading(&mut self, stage: u32, now: u64) {
         let Some(tasks) = self.timing.existing_tasks_mut() else { return };
         if tasks.is_paused(stage) && !tasks.set_paused(stage, false) {
-            self.status.unset(ReadDemand::STAGE_PAUSED);
-            self.note_resumed(now);
+            self.let_read(now, |status| status.unset(ReadDemand::STAGE_PAUSED));
         }
     }
 

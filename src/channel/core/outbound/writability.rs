@@ -45,7 +45,7 @@ impl ChannelCore {
         // immediately: the bytes may all be sent before the next check, and a waiting writer would
         // never be woken.
         for _ in 0..AT_ONCE {
-            match self.state.update_writable() {
+            match self.state.update_writable(services.now) {
                 Some(writable) => self.notify_change(services, writable),
                 None => return,
             }
@@ -53,7 +53,7 @@ impl ChannelCore {
         // A writer that drops its oldest messages in each notification would change the state
         // endlessly. The last notification is `true`, so that the writer does not wait.
         if !self.state.status.has(Memory::WRITABLE)
-            && let Some(writable) = self.state.update_writable()
+            && let Some(writable) = self.state.update_writable(services.now)
         {
             self.notify_change(services, writable);
         }
@@ -122,7 +122,7 @@ impl ChannelState {
     }
 
     /// Brings the state up to date. Returns the new one if it has changed.
-    pub(in crate::channel) fn update_writable(&mut self) -> Option<bool> {
+    pub(in crate::channel) fn update_writable(&mut self, now: u64) -> Option<bool> {
         let was = self.status.has(Memory::WRITABLE);
         let weight = self.outbound.weight();
         let is = match self.shared.get() {
@@ -132,15 +132,15 @@ impl ChannelState {
         if is == was {
             return None;
         }
-        self.flip(is);
+        self.flip(is, now);
         Some(is)
     }
 
     #[cold]
-    fn flip(&mut self, is: bool) {
+    fn flip(&mut self, is: bool, now: u64) {
         if is {
             self.status.set(Memory::WRITABLE);
-            self.status.unset(ReadDemand::OUTPUT_FULL);
+            self.let_read(now, |status| status.unset(ReadDemand::OUTPUT_FULL));
             if let Some(shared) = self.shared.get() {
                 shared.notify_writable();
             }

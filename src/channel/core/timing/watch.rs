@@ -195,7 +195,7 @@ impl ChannelState {
         }
     }
 
-    /// Restarts the time limits on input, after a stage has paused reading.
+    /// Restarts the time limits on input, because the channel did not read until now.
     pub(crate) fn note_resumed(&mut self, now: u64) {
         if let Some(limits) = self.limits() {
             limits.pause(now);

@@ -18,7 +18,7 @@ impl<H: Handler> Context<'_, H> {
     /// `false` takes effect before the next message, also within one read. Bytes that are not
     /// decoded yet are kept.
     pub fn set_auto_read(&mut self, on: bool) {
-        self.state.status.set_auto_read(on);
+        self.state.let_read(self.services.now, |status| status.set_auto_read(on));
     }
 
     /// Requests one read while auto-read is off.
@@ -29,7 +29,7 @@ impl<H: Handler> Context<'_, H> {
     /// a callback it counts for the input behind that callback. Two requests before a delivery are
     /// one. The end of the stream is read like bytes, so it waits for a request too.
     pub fn read(&mut self) {
-        self.state.status.want_read();
+        self.state.let_read(self.services.now, |status| status.want_read());
     }
 
     /// Holds `bytes` of the channel's input until the returned guard is dropped.
