@@ -170,10 +170,12 @@ impl Repeat {
             Every::Delay(delay) => now.saturating_add(*delay),
             Every::Rate { period, missed, next } => {
                 *next = next.saturating_add(*period);
-                if *next <= now && *missed == MissedRuns::Skip {
-                    let missed = (now - *next) / *period + 1;
-                    *next = next.saturating_add(missed.saturating_mul(*period));
+                let due = next.saturating_add(random.below(self.jitter));
+                if due > now || *missed == MissedRuns::CatchUp {
+                    return due;
                 }
+                let missed = (now - *next) / *period + 1;
+                *next = next.saturating_add(missed.saturating_mul(*period));
                 *next
             }
         };
@@ -246,6 +248,24 @@ mod tests {
         assert!(late.iter().all(|late| *late < 100));
         let mean = late.iter().sum::<u64>() / 1000;
         assert!((40..60).contains(&mean), "not uniform: the mean is {mean}");
+    }
+
+    /// A run is missed when its time has passed with its jitter, not before.
+    #[test]
+    fn a_run_that_its_jitter_delays_does_not_cost_the_next_one() {
+        let random = Random::new(1);
+        let thousand = Duration::from_nanos(1000);
+        let (mut repeat, first) =
+            Repeat::new(Periodic::fixed_rate(thousand).jitter(thousand), 0, &random).unwrap();
+        let mut starts = vec![first];
+        while starts.len() < 1000 {
+            let ended = starts.last().unwrap() + 100;
+            starts.push(repeat.next(ended, &random));
+        }
+        let (last, runs) = (starts.last().unwrap() / 1000, starts.len() as u64);
+        assert!((runs..runs + 20).contains(&last), "{} runs were skipped", last - runs);
+        let next = |pair: &[u64]| pair[1] > pair[0] + 100 && pair[1] / 1000 > pair[0] / 1000;
+        assert!(starts.windows(2).all(next), "{starts:?}");
     }
 
     #[test]
