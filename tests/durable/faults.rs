@@ -30,13 +30,13 @@ pub(crate) enum Fault {
 /// A store in memory whose transactions fail as planned.
 pub(crate) struct FaultyStore {
     store: SqliteStore,
-    /// Says for each number of a transaction whether it fails.
-    plan: Box<dyn FnMut(usize) -> Option<Fault> + Send>,
+    /// Says for each transaction whether it fails, by its number and its changes.
+    plan: Box<dyn FnMut(usize, &[Change]) -> Option<Fault> + Send>,
     commits: Arc<AtomicUsize>,
 }
 
 impl FaultyStore {
-    pub(crate) fn new(plan: impl FnMut(usize) -> Option<Fault> + Send + 'static) -> Self {
+    pub(crate) fn new(plan: impl FnMut(usize, &[Change]) -> Option<Fault> + Send + 'static) -> Self {
         let store = SqliteStore::in_memory().unwrap();
         FaultyStore { store, plan: Box::new(plan), commits: Arc::default() }
     }
@@ -49,7 +49,7 @@ impl TimerStore for FaultyStore {
 
     fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError> {
         let number = self.commits.fetch_add(1, Ordering::Relaxed);
-        match (self.plan)(number) {
+        match (self.plan)(number, changes) {
             Some(Fault::Error(error)) => Err(error),
             Some(Fault::Panic) => panic!("injected"),
             None => self.store.commit(changes, now),
@@ -78,7 +78,7 @@ fn start_on(store: FaultyStore) -> (EventLoopGroup, DurableTimers, crate::timers
 
 #[test]
 fn a_start_fails_on_a_full_disk_and_the_next_one_succeeds() {
-    let store = FaultyStore::new(|number| (number == 0).then_some(Fault::Error(StoreError::DiskFull)));
+    let store = FaultyStore::new(|number, _| (number == 0).then_some(Fault::Error(StoreError::DiskFull)));
     let (group, timers, runs) = start_on(store);
     let refused = done(timers.at("topic", ms(0), "refused").start()).unwrap_err();
     assert!(refused.to_string().contains("full"), "{refused}");
@@ -92,7 +92,7 @@ fn a_start_fails_on_a_full_disk_and_the_next_one_succeeds() {
 #[test]
 fn the_end_of_a_run_is_repeated_while_the_store_is_busy() {
     let busy = || Some(Fault::Error(StoreError::Busy("injected".into())));
-    let store = FaultyStore::new(move |number| if (1..4).contains(&number) { busy() } else { None });
+    let store = FaultyStore::new(move |number, _| if (1..4).contains(&number) { busy() } else { None });
     let (group, timers, runs) = start_on(store);
     done(timers.at("topic", ms(0), "x").start()).unwrap();
     assert_eq!(receive(&runs), "x");
@@ -105,12 +105,30 @@ fn the_end_of_a_run_is_repeated_while_the_store_is_busy() {
 #[test]
 fn queries_do_not_keep_an_end_from_being_repeated() {
     let busy = || Some(Fault::Error(StoreError::Busy("injected".into())));
-    let store = FaultyStore::new(move |number| if number == 1 { busy() } else { None });
+    let store = FaultyStore::new(move |number, _| if number == 1 { busy() } else { None });
     let (group, timers, runs) = start_on(store);
     done(timers.at("topic", ms(0), "x").start()).unwrap();
     assert_eq!(receive(&runs), "x");
     wait_until("the run ends", || {
         done(timers.counts()).unwrap();
+        timers.metrics().ended == 1
+    });
+    end(&group);
+}
+
+/// Each failure has a pause, which is that of the starts. The end waits for its own one only.
+#[test]
+fn starts_that_fail_do_not_keep_an_end_from_being_repeated() {
+    let store = FaultyStore::new(|number, changes| {
+        let starts = changes.iter().any(|change| matches!(change, Change::Start(_)));
+        let fails = number == 1 || number > 1 && starts;
+        fails.then(|| Fault::Error(StoreError::Busy("injected".into())))
+    });
+    let (group, timers, runs) = start_on(store);
+    done(timers.at("topic", ms(0), "x").start()).unwrap();
+    assert_eq!(receive(&runs), "x");
+    wait_until("the run ends", || {
+        done(timers.at("topic", HOUR, "refused").start()).unwrap_err();
         timers.metrics().ended == 1
     });
     end(&group);
@@ -128,7 +146,7 @@ fn a_store_that_panicked_stops_for_good() {
 }
 
 fn stops_for_good(fault: impl Fn() -> Fault + Send + 'static) {
-    let store = FaultyStore::new(move |number| (number == 1).then(&fault));
+    let store = FaultyStore::new(move |number, _| (number == 1).then(&fault));
     let commits = store.commits.clone();
     let (group, timers, runs) = start_on(store);
     let id = done(timers.at("topic", HOUR, "stored").start()).unwrap();

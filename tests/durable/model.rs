@@ -142,7 +142,7 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, faults: impl FnMut(usize) -> Option<Fault> + Send + 'static) -> Self {
+    fn new(seed: u64, mut faults: impl FnMut(usize) -> Option<Fault> + Send + 'static) -> Self {
         let clock = ManualClock::new();
         let group = EventLoopGroup::builder().threads(1).clock(clock.clone()).build().unwrap();
         let (sender, runs) = channel();
@@ -155,7 +155,7 @@ impl World {
             }
         };
         let retry = Retry::backoff(1).initial(PAUSE).max_delay(PAUSE);
-        let timers = DurableTimers::builder(FaultyStore::new(faults))
+        let timers = DurableTimers::builder(FaultyStore::new(move |number, _| faults(number)))
             .topic(Topic::new("timers", Late::RunOnce, retry, handle))
             .max_loaded(7)
             .max_commit_delay(Duration::ZERO)

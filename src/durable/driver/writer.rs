@@ -310,7 +310,11 @@ impl Writer {
                 if !is_refusal {
                     self.limit.failed(size);
                 }
-                self.retry_at = Some(machine::now() + fails(&mut self.commits, &error));
+                let pause = fails(&mut self.commits, &error);
+                // Failures of starts do not move the time of those that wait already.
+                if self.failed_before.is_empty() {
+                    self.retry_at = Some(machine::now() + pause);
+                }
                 // The change that was refused is repeated behind the others.
                 let mut refused = self.batch.take_first(if is_refusal { size } else { 0 });
                 let mut rest =
