@@ -26,6 +26,9 @@ pub(super) enum DeadAction {
 #[derive(Debug, Clone, Copy)]
 struct Selected {
     at: i64,
+    /// The latest time of a letter: `at`, and in the end any time, because the clock may have been
+    /// set back since a letter died.
+    until: i64,
     total: u64,
 }
 
@@ -57,7 +60,7 @@ impl DeadWork {
     /// ends.
     pub(super) fn select(&mut self, counts: &[TopicCounts], now: i64) {
         let topic = counts.iter().find(|counts| counts.topic == self.topic);
-        self.selected = Some(Selected { at: now, total: topic.map_or(0, |topic| topic.dead) });
+        self.selected = Some(Selected { at: now, until: now, total: topic.map_or(0, |topic| topic.dead) });
     }
 
     /// Returns the letters of the next transaction, or `None` if there are no more.
@@ -68,12 +71,12 @@ impl DeadWork {
             DeadAction::Remove => REMOVED_AT_ONCE as u64,
         };
         let limit = usize::try_from(selected.total.saturating_sub(self.done).min(at_once)).unwrap_or(0);
-        (limit > 0).then(|| DeadLetters { topic: self.topic.clone(), until: selected.at, keep: 0, limit })
+        (limit > 0).then(|| DeadLetters { topic: self.topic.clone(), until: selected.until, keep: 0, limit })
     }
 
     /// Returns when the letters of the next transaction are due: spread evenly.
     pub(super) fn dues(&self, letters: &DeadLetters, over: i64) -> Vec<i64> {
-        let Some(Selected { at, total }) = self.selected else { return Vec::new() };
+        let Some(Selected { at, total, .. }) = self.selected else { return Vec::new() };
         let due = |place: u64| {
             let after = i128::from(over) * i128::from(place) / i128::from(total.max(1));
             at.saturating_add(i64::try_from(after).unwrap_or(i64::MAX))
@@ -84,7 +87,14 @@ impl DeadWork {
     /// Notes that a transaction has changed some letters. Returns the work if there may be more.
     pub(super) fn advance(mut self, letters: &DeadLetters, changed: u64) -> Option<Self> {
         self.done = self.done.saturating_add(changed);
-        if changed >= letters.limit as u64 && self.next().is_some() {
+        let mut may_be_more = true;
+        if changed < letters.limit as u64
+            && let Some(selected) = &mut self.selected
+        {
+            may_be_more = selected.until < i64::MAX;
+            selected.until = i64::MAX;
+        }
+        if may_be_more && self.next().is_some() {
             return Some(self);
         }
         self.finish(None);
@@ -132,8 +142,11 @@ mod tests {
         let mut work = DeadWork::new("topic".to_owned(), DeadAction::Remove, completer, permit);
         work.select(&[TopicCounts::new("topic".to_owned(), 0, 5000)], 0);
         let letters = work.next().unwrap();
-        assert_eq!(letters.limit, REMOVED_AT_ONCE);
-        assert!(work.advance(&letters, 3).is_none());
-        assert!(matches!(done.take(), Some(Ok(3))));
+        assert_eq!((letters.limit, letters.until), (REMOVED_AT_ONCE, 0));
+        let work = work.advance(&letters, 3).unwrap();
+        let letters = work.next().unwrap();
+        assert_eq!(letters.until, i64::MAX, "letters from before the clock was set back");
+        assert!(work.advance(&letters, 1).is_none());
+        assert!(matches!(done.take(), Some(Ok(4))));
     }
 }

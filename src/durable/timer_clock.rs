@@ -27,7 +27,8 @@ pub(super) struct TimerClock {
     time: TimeSource,
     /// The store's time at the origin of the loop's time, in microseconds since 1970.
     origin: AtomicI64,
-    /// What starts and the store's thread believe of the clock. The engine has a watch of its own.
+    /// What starts and the store's thread believe of the clock. The engine has a watch of its own,
+    /// and its looks at the clock are passed to this one, so that both notice a jump at once.
     watch: Mutex<ClockWatch>,
 }
 
@@ -73,9 +74,14 @@ impl TimerClock {
         let monotonic = self.time.now();
         let shown = self.wall_time_at(monotonic);
         let millis = present_millis(shown);
-        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
-        let believed = watch.observe(millis, monotonic).wall;
+        let believed = self.observe(millis, monotonic);
         if believed == millis { shown } else { system_time(believed) }
+    }
+
+    /// Takes both clocks, as the engine has read them. Returns the time that counts, in
+    /// milliseconds since 1970.
+    pub(super) fn observe(&self, wall: i64, monotonic: u64) -> i64 {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner).observe(wall, monotonic).wall
     }
 
     /// Returns the present time in milliseconds since 1970, rounded down.

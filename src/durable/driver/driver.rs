@@ -77,9 +77,16 @@ impl Driver {
         self.carry_out(steps);
     }
 
+    /// Reads both clocks. Starts learn of a jump when the engine does.
+    fn now(&self) -> Now {
+        let now = self.read_clocks();
+        self.port.clock.observe(now.wall, now.monotonic);
+        now
+    }
+
     /// Reads both clocks, at one instant as far as possible. A thread that is stopped between the
     /// two would take it for a jump of the wall clock.
-    fn now(&self) -> Now {
+    fn read_clocks(&self) -> Now {
         let clock = &self.port.clock;
         let mut monotonic = clock.monotonic();
         for _ in 0..3 {

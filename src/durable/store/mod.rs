@@ -10,6 +10,7 @@ mod memory;
 mod ownership;
 #[cfg(feature = "durable-postgres")]
 mod postgres;
+mod remembered;
 mod row;
 mod server_clock;
 mod sharing_settings;

@@ -11,10 +11,10 @@ use crate::durable::{
         error::StoreError,
         listing::TimerState,
         ownership::Ownership,
+        remembered::Remembered,
         row::{Begun, Held, TimerRow},
         transaction::{Effect, StoreTransaction},
     },
-    unix_millis::duration_millis,
 };
 use std::{collections::BTreeSet, time::Duration};
 
@@ -38,7 +38,7 @@ pub(super) struct MemoryBatch<'a> {
     topics: &'a [usize],
     now: i64,
     /// Keys that ended before are forgotten.
-    forget: i64,
+    remembered: Remembered,
     has_ended_keys: bool,
     sharing: Option<Sharing<'a>>,
 }
@@ -64,8 +64,8 @@ impl<'a> MemoryBatch<'a> {
         key_memory: Duration,
         sharing: Option<Sharing<'a>>,
     ) -> Self {
-        let forget = now.saturating_sub(duration_millis(key_memory));
-        MemoryBatch { transaction, topics, now, forget, has_ended_keys: false, sharing }
+        let remembered = Remembered::at(now, key_memory);
+        MemoryBatch { transaction, topics, now, remembered, has_ended_keys: false, sharing }
     }
 
     pub(super) fn transaction(&mut self) -> &mut MemoryTransaction {
@@ -77,7 +77,8 @@ impl<'a> MemoryBatch<'a> {
         if !self.has_ended_keys {
             return;
         }
-        let ends = self.transaction.tables().ends.iter().take_while(|(ended, ..)| *ended < self.forget);
+        let ends =
+            self.transaction.tables().ends.iter().take_while(|(ended, ..)| *ended < self.remembered.first());
         let old: Vec<_> = ends.take(KEYS_REMOVED_AT_ONCE).cloned().collect();
         for (_, topic, key) in old {
             self.transaction.write(Write::EndedKey((topic, key), None));
@@ -125,7 +126,7 @@ impl<'a> MemoryBatch<'a> {
         let Some(&topic) = self.topics.get(timer.topic) else {
             return Outcome::Refused(StoreError::failed("a timer of a topic that is not attached"));
         };
-        match self.transaction.known_key(topic, timer, self.forget) {
+        match self.transaction.known_key(topic, timer, &self.remembered) {
             None => {
                 let mut new = Timer::new(topic, timer);
                 let partitions = self.transaction.tables().partitions.len() as u32;

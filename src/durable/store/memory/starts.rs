@@ -3,8 +3,7 @@
 use super::{MemoryStore, disk::MemoryDisk, transaction::MemoryTransaction};
 use crate::durable::{
     id::TimerId,
-    store::{change::NewTimer, error::StoreError, start_in::StartTimers},
-    unix_millis::duration_millis,
+    store::{change::NewTimer, error::StoreError, remembered::Remembered, start_in::StartTimers},
 };
 use std::{any::Any, time::Duration};
 
@@ -29,7 +28,6 @@ impl StartTimers for MemoryStarts {
         let is_own = |transaction: &&mut MemoryTransaction| transaction.disk() == self.disk.id();
         let transaction = transaction.filter(is_own).ok_or(StoreError::OtherStore)?;
         let topic = *self.topics.get(timer.topic).ok_or(StoreError::OtherStore)?;
-        let forget = now.saturating_sub(duration_millis(self.key_memory));
-        transaction.start(topic, timer, forget)
+        transaction.start(topic, timer, &Remembered::at(now, self.key_memory))
     }
 }

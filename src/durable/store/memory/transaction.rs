@@ -3,7 +3,7 @@
 use super::tables::{Tables, Timer, Write};
 use crate::durable::{
     id::TimerId,
-    store::{change::NewTimer, error::StoreError},
+    store::{change::NewTimer, error::StoreError, remembered::Remembered},
 };
 
 /// The session of changes that every node looks for.
@@ -156,13 +156,13 @@ impl MemoryTransaction {
     }
 
     /// Looks for a timer that has the key of a new one.
-    pub(super) fn known_key(&self, topic: usize, timer: &NewTimer, forget: i64) -> Option<Known> {
+    pub(super) fn known_key(&self, topic: usize, timer: &NewTimer, remembered: &Remembered) -> Option<Known> {
         let key = (topic, timer.idempotency_key.clone()?);
         if let Some(id) = self.tables.keys.get(&key) {
             return Some(Known::Stored(*id));
         }
         let (id, ended) = self.tables.ended_keys.get(&key)?;
-        (*ended >= forget).then_some(Known::Ended(*id))
+        remembered.contains(*ended).then_some(Known::Ended(*id))
     }
 
     /// Stores a timer for the program, unless its key is known.
@@ -170,9 +170,9 @@ impl MemoryTransaction {
         &mut self,
         topic: usize,
         timer: &NewTimer,
-        forget: i64,
+        remembered: &Remembered,
     ) -> Result<TimerId, StoreError> {
-        let id = match self.known_key(topic, timer, forget) {
+        let id = match self.known_key(topic, timer, remembered) {
             Some(Known::Ended(id)) => id,
             Some(Known::Stored(id)) => {
                 let stored = self.tables.timers.get(&id).and_then(|stored| stored.schedule.as_deref());

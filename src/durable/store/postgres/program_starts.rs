@@ -8,8 +8,7 @@ use super::{
 };
 use crate::durable::{
     id::TimerId,
-    store::{change::NewTimer, error::StoreError, start_in::StartTimers},
-    unix_millis::duration_millis,
+    store::{change::NewTimer, error::StoreError, remembered::Remembered, start_in::StartTimers},
 };
 use postgres::{Client, GenericClient, Row, error::SqlState, types::ToSql};
 use std::{
@@ -19,6 +18,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 /// No session has this number, so every node learns of the timers as of those of others.
@@ -57,7 +57,7 @@ pub(super) struct PostgresStarts {
     /// The id of each attached topic.
     topics: Vec<i32>,
     /// How long the keys of ended timers are remembered, in milliseconds.
-    key_memory: i64,
+    key_memory: Duration,
     placement: Arc<Placement>,
 }
 
@@ -67,7 +67,7 @@ impl PostgresStarts {
             schema: store.settings.schema.clone(),
             store_id: store.store_id.clone(),
             topics: store.topics.iter().map(|(_, id)| *id).collect(),
-            key_memory: duration_millis(store.settings.key_memory),
+            key_memory: store.settings.key_memory,
             placement: store.placement.clone(),
         }
     }
@@ -97,10 +97,10 @@ impl PostgresStarts {
         let topic = *self.topics.get(timer.topic).ok_or(StoreError::OtherStore)?;
         let start = Start { topic, partition: self.placement.choose() as i32, timer };
         starts::check_key(timer)?;
-        let forget = now.saturating_sub(self.key_memory);
+        let remembered = Remembered::at(now, self.key_memory);
         for _ in 0..ATTEMPTS {
             let mut connection = OfProgram { client, schema: &self.schema };
-            let found = starts::insert(&mut connection, NO_SESSION, forget, &[start])?;
+            let found = starts::insert(&mut connection, NO_SESSION, &remembered, &[start])?;
             match found.into_iter().next().flatten() {
                 Some(Found::Started(id)) => {
                     let count = counts::add(&format!("({topic}, {}, 1, 0)", counts::OF_PROGRAM));

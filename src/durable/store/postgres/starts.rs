@@ -10,9 +10,9 @@ use crate::durable::{
     store::{
         change::{Change, NewTimer, Outcome},
         error::StoreError,
+        remembered::Remembered,
         row::TimerRow,
     },
-    unix_millis::duration_millis,
 };
 use std::collections::BTreeMap;
 
@@ -62,14 +62,14 @@ pub(super) fn apply(
             }
         }
     }
-    let forget = transaction.now.saturating_sub(duration_millis(transaction.store.settings.key_memory));
+    let remembered = Remembered::at(transaction.now, transaction.store.settings.key_memory);
     for _ in 0..ATTEMPTS {
         if waiting.is_empty() {
             return Ok(());
         }
         let session_id = transaction.session.id();
         let starts: Vec<Start<'_>> = waiting.iter().map(|(_, start)| *start).collect();
-        let found = insert(transaction.session, session_id, forget, &starts)?;
+        let found = insert(transaction.session, session_id, &remembered, &starts)?;
         let mut left = Vec::new();
         for ((index, start), found) in waiting.into_iter().zip(found) {
             match found {
@@ -118,11 +118,12 @@ fn outcome(
 }
 
 /// Stores timers whose keys are unknown, and returns what became of each. `None` for a timer whose
-/// key another transaction has stored in the meantime. Keys that ended before `forget` are free.
+/// key another transaction has stored in the meantime. Keys of timers that have ended
+/// are free if they are not remembered.
 pub(super) fn insert(
     statements: &mut impl Statements,
     session_id: i64,
-    forget: i64,
+    remembered: &Remembered,
     starts: &[Start<'_>],
 ) -> Result<Vec<Option<Found>>, StoreError> {
     let (mut topics, mut partitions, mut dues) = (Vec::new(), Vec::new(), Vec::new());
@@ -146,7 +147,7 @@ pub(super) fn insert(
             UNION ALL
             SELECT i.place, e.id, 2::smallint, NULL
             FROM input i JOIN {schema}.ended_keys e ON e.topic = i.topic AND e.key = i.key
-            WHERE e.ended >= $7
+            WHERE e.ended BETWEEN $7 AND $9
         ), numbered AS MATERIALIZED (
             SELECT nextval('{schema}.timers_id_seq') AS id, n.* FROM (
                 SELECT * FROM input WHERE place NOT IN (SELECT place FROM known) ORDER BY place
@@ -162,14 +163,24 @@ pub(super) fn insert(
         SELECT n.place, n.id, 0::smallint AS kind, NULL::text FROM numbered n JOIN added USING (id)
         UNION ALL SELECT * FROM known
         ORDER BY 1, 3 DESC",
-        &[&topics, &partitions, &dues, &keys, &schedules, &payloads, &forget, &session_id],
+        &[
+            &topics,
+            &partitions,
+            &dues,
+            &keys,
+            &schedules,
+            &payloads,
+            &remembered.first(),
+            &session_id,
+            &remembered.last(),
+        ],
     )?;
     // A stored timer comes after an ended one with the same key, and counts.
     let mut found: BTreeMap<i64, (TimerId, i16, Option<String>)> = BTreeMap::new();
     for row in &rows {
         found.insert(column(row, 0)?, (TimerId::new(column(row, 1)?), column(row, 2)?, column(row, 3)?));
     }
-    let ended = ended_meanwhile(statements, starts, &found, forget)?;
+    let ended = ended_meanwhile(statements, starts, &found, remembered)?;
     let result = (1..=starts.len() as i64).map(|place| {
         let (id, kind, schedule) = found.remove(&place)?;
         Some(match (ended.get(&place), kind) {
@@ -188,7 +199,7 @@ fn ended_meanwhile(
     statements: &mut impl Statements,
     starts: &[Start<'_>],
     found: &BTreeMap<i64, (TimerId, i16, Option<String>)>,
-    forget: i64,
+    remembered: &Remembered,
 ) -> Result<BTreeMap<i64, TimerId>, StoreError> {
     let (mut places, mut topics, mut texts) = (Vec::new(), Vec::new(), Vec::new());
     for (place, start) in (1..).zip(starts) {
@@ -204,8 +215,8 @@ fn ended_meanwhile(
     }
     let rows = statements.query(
         "SELECT n.place, e.id FROM unnest($1::bigint[], $2::integer[], $3::text[]) AS n (place, topic, key)
-        JOIN {schema}.ended_keys e ON e.topic = n.topic AND e.key = n.key WHERE e.ended >= $4",
-        &[&places, &topics, &texts, &forget],
+        JOIN {schema}.ended_keys e ON e.topic = n.topic AND e.key = n.key WHERE e.ended BETWEEN $4 AND $5",
+        &[&places, &topics, &texts, &remembered.first(), &remembered.last()],
     )?;
     let mut removed = Vec::new();
     for row in &rows {

@@ -14,6 +14,7 @@ use crate::{
         store::{
             change::{Change, NewTimer, Outcome},
             error::StoreError,
+            remembered::Remembered,
             row::{Held, TimerRow},
             transaction::{Effect, StoreTransaction},
         },
@@ -151,7 +152,7 @@ impl<'a> SqliteBatch<'a> {
         if self.ended_keys {
             let sql = "DELETE FROM ended_keys WHERE (topic, key) IN
                 (SELECT topic, key FROM ended_keys WHERE ended < ?1 ORDER BY ended LIMIT ?2)";
-            let values = params![starts::forget(self.now, self.key_memory), KEYS_REMOVED_AT_ONCE];
+            let values = params![Remembered::at(self.now, self.key_memory).first(), KEYS_REMOVED_AT_ONCE];
             self.connection.prepare_cached(sql).store()?.execute(values).store()?;
         }
         Ok(())

@@ -4,8 +4,7 @@ use super::{Connection, errors::SqliteResult};
 use crate::{
     durable::{
         id::TimerId,
-        store::{change::NewTimer, error::StoreError, start_in::StartTimers},
-        unix_millis::duration_millis,
+        store::{change::NewTimer, error::StoreError, remembered::Remembered, start_in::StartTimers},
     },
     sqlite::FileId,
 };
@@ -65,16 +64,12 @@ fn known_key(
     if let Some(stored) = stored.optional().store()? {
         return Ok(Some(stored));
     }
-    let sql = "SELECT id FROM ended_keys WHERE topic = ?1 AND key = ?2 AND ended >= ?3";
+    let sql = "SELECT id FROM ended_keys WHERE topic = ?1 AND key = ?2 AND ended BETWEEN ?3 AND ?4";
     let mut statement = connection.prepare_cached(sql).store()?;
-    let values = params![topic, key, forget(now, key_memory)];
+    let remembered = Remembered::at(now, key_memory);
+    let values = params![topic, key, remembered.first(), remembered.last()];
     let ended = statement.query_row(values, |row| row.get(0).map(TimerId::new)).optional().store()?;
     Ok(ended.map(Started::Ended))
-}
-
-/// Returns the time before which a key must have ended to be forgotten.
-pub(super) fn forget(now: i64, key_memory: Duration) -> i64 {
-    now.saturating_sub(duration_millis(key_memory))
 }
 
 /// Changes the numbers of pending timers and dead letters of a topic. Returns whether the topic
