@@ -243,6 +243,14 @@ impl EventLoop {
         self.shared.submit_with(u64::MAX, task, move |task| LoopMail::Task(Task::new(task, origin)))
     }
 
+    /// Queues `task`, ignoring the limit of the queue. Drops it if the loop is shut down.
+    #[track_caller]
+    pub(crate) fn execute_always(&self, task: impl FnOnce() + Send + 'static) {
+        let task = Task::new(task, Location::caller());
+        // The refused task is dropped here.
+        let _ = self.shared.submit_always(LoopMail::Task(task));
+    }
+
     /// Runs `f` on the loop. The completion gets its return value.
     ///
     /// The completion fails with [`Error::Panicked`] if `f` panics, with [`Error::Full`] if the

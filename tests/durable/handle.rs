@@ -10,8 +10,8 @@ use crate::{
 use netwheel::{
     Error,
     durable::{
-        Cron, Delivery, Due, DurableTimers, Late, Retry, SqliteStore, StoreError, TimerFilter, TimerId,
-        TimerInfo, TimerState, Topic, TopicCounts,
+        Cron, Delivery, Due, DurableTimers, Late, MemoryDisk, Retry, SqliteStore, StoreError, TimerFilter,
+        TimerId, TimerInfo, TimerState, Topic, TopicCounts,
         store::{Change, LoadRange, Loaded, NewTimer, Outcome, TimerStore},
     },
     error::Resource,
@@ -19,7 +19,7 @@ use netwheel::{
 };
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Barrier},
+    sync::{Arc, Barrier, mpsc::channel},
     time::SystemTime,
 };
 
@@ -382,4 +382,27 @@ fn a_start_after_close_is_refused_while_a_run_is_open() {
     assert!(matches!(done(timers.at("topic", ms(0), "late").start()), Err(Error::ShutDown)));
     open.done();
     done(closed).unwrap();
+}
+
+/// Several ends are committed at once, so several handlers are to be called when the first one
+/// shuts the loop down. They are called before the loop ends.
+#[test]
+fn a_handler_may_shut_its_loop_down_while_others_are_to_be_called() {
+    const TIMERS: u32 = 50;
+    let group = one_loop();
+    let (sender, runs) = channel();
+    let topic = Topic::new("topic", Late::RunOnce, Retry::never(), move |due: Due<u32>| {
+        due.event_loop().shutdown(ShutdownOptions::new().quiet_period(ms(0))).detach();
+        sender.send(*due.payload()).unwrap();
+        due.done();
+    });
+    let builder = DurableTimers::builder(MemoryDisk::new().open().unwrap());
+    let builder = builder.topic(topic.delivery(Delivery::AtMostOnce)).fires_per_turn(1);
+    let timers = builder.max_commit_delay(ms(500)).start(&group).unwrap();
+    let at = SystemTime::now() + ms(100);
+    let numbers: Vec<u32> = (0..TIMERS).collect();
+    done(timers.start_many(numbers.iter().map(|n| timers.at("topic", at, n)))).unwrap();
+    done(group.terminated()).unwrap();
+    let ran = runs.try_iter().count();
+    assert!(ran > 1, "{ran} handlers were called");
 }

@@ -61,7 +61,15 @@ impl Driver {
         let _ = self.event_loop.schedule_always(Duration::ZERO, move || wakeup.run());
     }
 
-    /// The loop does not run tasks any more, so nothing fires. Fails all pending operations.
+    /// Ends the driver, because the loop does not run scheduled tasks any more. Does so in a task
+    /// as long as the loop runs those: this may be called amid a handler, and on any thread.
+    fn end_soon(self: Arc<Self>) {
+        let event_loop = self.event_loop.clone();
+        let ending = Ending(self);
+        event_loop.execute_always(move || drop(ending));
+    }
+
+    /// Nothing fires any more. Fails all pending operations.
     fn loop_ended(self: &Arc<Self>) {
         let mut steps = Vec::new();
         {
@@ -150,6 +158,7 @@ impl Driver {
                 EngineStep::Renew { asked, until } => self.pass(StoreRequest::Renew { asked, until }),
                 EngineStep::Look { until } => self.pass(StoreRequest::Look { until }),
                 EngineStep::Complete(completer, result) => completer.complete(result),
+                EngineStep::FailClose(completers, error) => complete_all(completers, &Err(error)),
                 EngineStep::Close(completers) => {
                     if let Err(StoreRequest::Close(completers)) =
                         self.port.request(StoreRequest::Close(completers))
@@ -183,8 +192,17 @@ impl Wakeup {
 impl Drop for Wakeup {
     fn drop(&mut self) {
         if let Some(driver) = self.0.take() {
-            driver.loop_ended();
+            driver.end_soon();
         }
+    }
+}
+
+/// Ends the driver when it is dropped: by its task, or because the loop refuses that.
+struct Ending(Arc<Driver>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.loop_ended();
     }
 }
 

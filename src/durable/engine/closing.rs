@@ -7,11 +7,10 @@ impl Engine {
     pub(super) fn stop(&mut self, error: Option<Error>, now: Now, steps: &mut Vec<EngineStep>) {
         self.fire_ended(now, steps);
         let closing = std::mem::replace(&mut self.state, State::Stopped(error.clone()));
-        if let State::Closing(completers) = closing {
-            let result = || error.clone().map_or(Ok(()), Err);
-            completers.into_iter().for_each(|completer| completer.complete(result()));
-        }
         let error = error.unwrap_or(Error::ShutDown);
+        if let State::Closing(completers) = closing {
+            steps.push(EngineStep::FailClose(completers, error.clone()));
+        }
         let changing = std::mem::take(&mut self.changing).into_values().map(|(completer, _)| completer);
         let waiting = std::mem::take(&mut self.waiting).into_values().flatten().map(|asked| asked.completer);
         for completer in changing.chain(waiting) {

@@ -116,6 +116,8 @@ pub(in crate::durable) enum EngineStep {
     Look { until: i64 },
     /// Complete a command.
     Complete(Completer<bool>, Result<bool, Error>),
+    /// Fail these calls of `close`: the store has failed before.
+    FailClose(Vec<Completer<()>>, Error),
     /// Close the store, then complete these.
     Close(Vec<Completer<()>>),
 }

@@ -262,7 +262,9 @@ impl Engine {
                 State::Closing(completers) => completers.push(completer),
                 // The store may still be closing.
                 State::Stopped(None) => steps.push(EngineStep::Close(vec![completer])),
-                State::Stopped(Some(error)) => completer.complete(Err(error.clone())),
+                State::Stopped(Some(error)) => {
+                    steps.push(EngineStep::FailClose(vec![completer], error.clone()));
+                }
             },
             EngineMessage::CloseNow => self.close(now, steps),
         }

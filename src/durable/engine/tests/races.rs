@@ -337,7 +337,10 @@ impl World {
                 EngineStep::Load(range) => self.requests.push_back(StoreRequest::Load(range)),
                 EngineStep::Look { until } => self.requests.push_back(StoreRequest::Look { until }),
                 EngineStep::Complete(completer, result) => completer.complete(result),
-                EngineStep::Prune | EngineStep::Renew { .. } | EngineStep::Close(_) => {
+                EngineStep::Prune
+                | EngineStep::Renew { .. }
+                | EngineStep::FailClose(..)
+                | EngineStep::Close(_) => {
                     panic!("nobody asked for it")
                 }
             }

@@ -351,6 +351,9 @@ impl Simulation {
                 }
                 EngineStep::Look { until } => self.look(until),
                 EngineStep::Complete(completer, result) => completer.complete(result),
+                EngineStep::FailClose(completers, error) => {
+                    completers.into_iter().for_each(|c| c.complete(Err(error.clone())));
+                }
                 EngineStep::Close(completers) => completers.into_iter().for_each(|c| c.complete(Ok(()))),
             }
         }
