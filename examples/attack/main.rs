@@ -1,7 +1,7 @@
 //! Attacks on the chat server, and their effect on innocent clients in other rooms.
 //!
 //! ```text
-//! cargo build --release --features json --examples
+//! cargo build --release --features full --examples
 //! target/release/examples/attack                      # all attacks, about two minutes
 //! target/release/examples/attack --attack tiny-requests --seconds 30
 //! target/release/examples/attack --quick --bound 1s   # less than 20 seconds

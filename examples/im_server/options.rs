@@ -121,7 +121,8 @@ pub(crate) struct Options {
     /// that do not keep up.
     #[arg(long, default_value_t = 512 * 1024 * 1024)]
     pub(crate) max_outbound_total: usize,
-    /// Close a client if a write to it makes no progress for this time; 0s disables the limit.
+    /// Close a client if the kernel does not accept all bytes of a write to it within this time,
+    /// even if some of them move; 0s disables the limit.
     #[arg(long, default_value = "60s", value_parser = humantime::parse_duration)]
     pub(crate) write_timeout: Duration,
     /// Maximum number of clients; further connections are closed immediately. The default is

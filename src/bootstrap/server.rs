@@ -134,7 +134,8 @@ impl<F> ServerBootstrap<F> {
 
     /// Sets the number of connections that a listener accepts in one turn of its loop. The default
     /// is 64. Further connections wait for the next turn, so that a burst does not delay
-    /// established connections. Rejected connections count as well.
+    /// established connections. Rejected connections count as well. Those that an overloaded loop
+    /// refuses do not: it refuses up to 1024 more.
     pub fn accepts_per_turn(mut self, connections: usize) -> Self {
         self.settings.accepts_per_turn = connections;
         self
@@ -178,7 +179,7 @@ impl<F> ServerBootstrap<F> {
     /// The pipeline is created when all filters are established. A connection whose handshake fails
     /// never gets a pipeline. It is counted
     /// ([`LoopMetrics::handshakes_failed`](crate::metrics::LoopMetrics::handshakes_failed)) and
-    /// logged, at most one line every ten seconds.
+    /// logged at level `debug`, at most ten lines per loop in ten seconds.
     ///
     /// ```
     /// use bytes::Bytes;

@@ -10,6 +10,7 @@ mod homonyms;
 mod import_graph;
 mod import_paths;
 mod imports;
+mod log_topics;
 mod pipeline_errors;
 mod property_tests;
 mod prose_width;

@@ -33,11 +33,11 @@ pub(crate) struct Membership {
 impl Session {
     /// Joins a room. The announcer notifies the other members later.
     pub(crate) fn join(&mut self, ctx: &mut Context<'_, Self>, room: &str, history: u64) -> Answer {
+        let user = self.logged_in()?.clone();
         if history > MAX_HISTORY {
             let why = format!("history is {history}; it must be at most {MAX_HISTORY}");
             return Err(Refusal(Code::BadRequest, why));
         }
-        let user = self.logged_in()?.clone();
         let (room, is_new) = self.enter(ctx, room)?;
         if !is_new {
             return Ok(Some(room.joined(&user, None, None)));

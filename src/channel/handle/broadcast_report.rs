@@ -25,7 +25,8 @@ pub struct BroadcastReport {
     pub failed: usize,
     /// The member was closed or closing before the message reached it, or had ended its output.
     pub gone: usize,
-    /// The member's loop refused the message, because its queue was full or it had ended.
+    /// The member's loop refused the message: its queue was full, it had ended, or it was
+    /// overloaded and the group is a bulk group.
     pub unreached: usize,
 }
 

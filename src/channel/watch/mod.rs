@@ -4,9 +4,9 @@
 //! Reads and writes only store a time or a number in the channel. When the entry expires, the
 //! deadlines are computed from these, and the entry is re-armed for the earliest one. Stages are
 //! called first. The handler then receives an idle event, and last the limit that was reached,
-//! which closes the channel. Timeouts of a handler (`ctx.timeout`) have entries of their own on the
-//! wheel, and scheduled tasks (`ctx.schedule`) in the heap. The channel owns their closures, which
-//! are dropped with it.
+//! which closes the channel. Coarse tasks of a handler (`ctx.schedule` with `Delay::coarse`) have
+//! entries of their own on the wheel, and exact ones in the heap. The channel owns their closures,
+//! which are dropped with it.
 //!
 //! Invariant: while any of them is set, the channel has exactly one entry, at or before the
 //! earliest deadline. Events that postpone a deadline do not touch the entry. Runs on the channel's
