@@ -8,7 +8,7 @@ use crate::durable::{
     store::{Change, DueKey, Effect, LoadRange, NewTimer, TimerStore},
 };
 use crate::{error::Error, sync::Completer};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Something that a program wants to know about the store.
 pub(in crate::durable) type Query = Box<dyn FnOnce(Result<&mut dyn TimerStore, Error>) + Send>;
@@ -30,6 +30,8 @@ pub(in crate::durable) enum StoreRequest {
     Renew {
         asked: u64,
         until: i64,
+        /// The partitions of at-most-once runs that are open.
+        busy: BTreeSet<u32>,
     },
     /// Looks for timers of other connections, due by `until`.
     Look {

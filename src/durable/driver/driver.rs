@@ -155,7 +155,9 @@ impl Driver {
                 EngineStep::Prune => self.pass(StoreRequest::Prune),
                 EngineStep::Survey { after, limit } => self.pass(StoreRequest::Survey { after, limit }),
                 EngineStep::Drain => self.pass(StoreRequest::Drain),
-                EngineStep::Renew { asked, until } => self.pass(StoreRequest::Renew { asked, until }),
+                EngineStep::Renew { asked, until, busy } => {
+                    self.pass(StoreRequest::Renew { asked, until, busy });
+                }
                 EngineStep::Look { until } => self.pass(StoreRequest::Look { until }),
                 EngineStep::Complete(completer, result) => completer.complete(result),
                 EngineStep::FailClose(completers, error) => complete_all(completers, &Err(error)),

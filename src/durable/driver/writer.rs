@@ -23,7 +23,7 @@ use crate::{
     sync::{AdaptiveWait, Completer, ReceiveError, Receiver, loop_id},
 };
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::{Duration, Instant},
@@ -151,7 +151,7 @@ impl Writer {
                 StoreRequest::Load(range) => self.load(range),
                 StoreRequest::Survey { after, limit } => self.survey(after, limit),
                 StoreRequest::Drain => self.store.drain(),
-                StoreRequest::Renew { asked, until } => self.renew(asked, until),
+                StoreRequest::Renew { asked, until, busy } => self.renew(asked, until, &busy),
                 StoreRequest::Look { until } => self.look(until),
                 StoreRequest::Query(query) => match &self.failed {
                     Some(error) => query(Err(error.clone())),
@@ -396,13 +396,13 @@ impl Writer {
         self.inbox.tell_all(vec![EngineMessage::Surveyed { rows }]);
     }
 
-    fn renew(&mut self, asked: u64, until: i64) {
+    fn renew(&mut self, asked: u64, until: i64, busy: &BTreeSet<u32>) {
         if self.failed.is_some() {
             return;
         }
         let renewed = self
             .store
-            .renew()
+            .renew(busy)
             .and_then(|lease| Ok((lease, self.store.changed_by_others(until, CHANGED_BYTES)?)));
         let (lease, changed): (Option<Lease>, Loaded) = match renewed {
             Ok(renewed) => {

@@ -13,7 +13,7 @@ use crate::{
     },
     sync::{Sender, channel, loop_id},
 };
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 fn writer() -> (Writer, Sender<StoreRequest>) {
     let (sender, requests) = channel();
@@ -34,7 +34,7 @@ fn changes_are_committed_between_two_renewals() {
     let (mut writer, requests) = writer();
     let id = TimerId::new(1);
     writer.batch.push(Change::Cancel(id), StoreReply::Engine(id, Purpose::TimerCommand));
-    let renew = || StoreRequest::Renew { asked: 0, until: 0 };
+    let renew = || StoreRequest::Renew { asked: 0, until: 0, busy: BTreeSet::new() };
     for _ in 0..3 {
         assert!(requests.send(renew()).is_ok());
     }

@@ -11,7 +11,8 @@ impl Engine {
         if let Some(lease) = &mut self.lease
             && lease.start_renewal(now.monotonic)
         {
-            steps.push(EngineStep::Renew { asked: now.monotonic, until });
+            let busy = self.runs.iter().filter(|run| self.has_ended(run)).map(|run| run.row.partition);
+            steps.push(EngineStep::Renew { asked: now.monotonic, until, busy: busy.collect() });
         }
     }
 

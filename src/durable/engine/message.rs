@@ -9,6 +9,7 @@ use crate::{
     error::Error,
     sync::Completer,
 };
+use std::collections::BTreeSet;
 
 /// The answer of a handler.
 pub(in crate::durable) enum RunAnswer {
@@ -110,8 +111,9 @@ pub(in crate::durable) enum EngineStep {
     /// Give back the partitions without open runs with the next renewals, before the store is
     /// closed.
     Drain,
-    /// Renew leases; `until` is the due time up to which changes of others matter.
-    Renew { asked: u64, until: i64 },
+    /// Renew leases; `until` is the due time up to which changes of others matter, and `busy` has
+    /// the partitions of at-most-once runs that are open.
+    Renew { asked: u64, until: i64, busy: BTreeSet<u32> },
     /// Look for timers that other connections have stored, and that are due by `until`.
     Look { until: i64 },
     /// Complete a command.

@@ -33,6 +33,10 @@ impl OpenRuns {
         self.runs.get(&id)
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = &TimerRun> {
+        self.runs.values()
+    }
+
     pub(super) fn contains(&self, id: TimerId) -> bool {
         self.runs.contains_key(&id)
     }

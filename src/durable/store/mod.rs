@@ -36,7 +36,7 @@ pub use start_in::{StartIn, Starter};
 pub use topic_set::TopicSet;
 pub use transaction::{Effect, StoreTransaction};
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 /// A place where timers survive the program.
 ///
@@ -172,7 +172,10 @@ pub trait TimerStore: Send {
     /// Renews the leases of this node, takes over partitions without an owner, and returns those
     /// that it owns now. Called several times within the duration of a lease. `None` if the store
     /// has one node only.
-    fn renew(&mut self) -> Result<Option<Lease>, StoreError> {
+    ///
+    /// `busy`: the partitions of at-most-once runs, which the store has ended or is about to end,
+    /// and whose handlers have not answered. They are given back like those with claimed runs.
+    fn renew(&mut self, _busy: &BTreeSet<u32>) -> Result<Option<Lease>, StoreError> {
         Ok(None)
     }
 
@@ -197,8 +200,8 @@ pub trait TimerStore: Send {
         None
     }
 
-    /// Makes the following renewals give back all partitions without runs that this node has
-    /// claimed and not ended, and take over none. Called before the store is closed.
+    /// Makes the following renewals give back all partitions without open runs of this node, and
+    /// take over none. Called before the store is closed.
     fn drain(&mut self) {}
 
     /// Returns the timers of this node's partitions that other nodes and connections have stored or

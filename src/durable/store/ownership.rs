@@ -2,7 +2,8 @@
 //!
 //! A node that owns more than its share gives the surplus back. A partition with runs that were
 //! claimed and have not ended is first drained, so that no run is repeated: the node does not fire
-//! its timers any more, but still ends those runs. Draining takes `drain_timeout` at most. Then the
+//! its timers any more, but still ends those runs. So is one with at-most-once runs whose handlers
+//! have not answered, so that no run overlaps with the next one. Draining takes `drain_timeout` at most. Then the
 //! partition is given back in any case, because its other timers wait. A node that is about to stop
 //! has no share, so it gives everything back in this way.
 
@@ -134,18 +135,20 @@ impl Ownership {
         }
     }
 
-    /// Applies the owned partitions of the database. Returns surplus partitions to give back now.
+    /// Applies the owned partitions of the database. `busy` are those of open at-most-once runs.
+    /// Returns surplus partitions to give back now.
     pub(in crate::durable::store) fn update(
         &mut self,
         owned: BTreeMap<u32, i64>,
         share: usize,
+        busy: &BTreeSet<u32>,
         drain_until: Instant,
         now: Instant,
     ) -> Vec<u32> {
         self.draining.retain(|partition, (epoch, _)| owned.get(partition) == Some(epoch));
         self.suspects.retain(|partition, epoch| owned.get(partition) == Some(epoch));
         self.claimed.retain(|_, partition| owned.contains_key(partition));
-        let busy: BTreeSet<u32> = self.claimed.values().copied().collect();
+        let busy: BTreeSet<u32> = self.claimed.values().chain(busy).copied().collect();
         self.active = owned.iter().map(|(partition, epoch)| (*partition, *epoch)).collect();
         // After another node has left, the share grows, and draining stops.
         let keep = share.saturating_sub(self.active.len().saturating_sub(self.draining.len()));

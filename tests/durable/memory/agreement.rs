@@ -6,7 +6,7 @@ use netwheel::durable::{
     MemoryDisk, SqliteStore, TimerFilter, TimerId, TimerInfo, TimerState, TimerStore,
     store::{Change, DeadLetters, DueKey, LoadRange, NewTimer, Outcome, TimerRow, TopicSet},
 };
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 /// How long the keys of ended timers are remembered. The clock passes it in each round.
 const KEY_MEMORY: Duration = Duration::from_millis(400);
@@ -242,7 +242,7 @@ impl World {
 fn play(mut stores: Vec<Box<dyn TimerStore>>, seed: u64, steps: usize, batch: usize) -> i64 {
     for store in &mut stores {
         store.attach(&TOPICS.map(str::to_owned)).unwrap();
-        store.renew().unwrap();
+        store.renew(&BTreeSet::new()).unwrap();
     }
     let mut world = World::new(seed);
     for step in 0..steps {

@@ -5,6 +5,7 @@ use netwheel::durable::{
     MemoryDatabase, MemoryStore, TimerStore,
     store::{Change, Lease, NewTimer, Outcome, TimerRow},
 };
+use std::collections::BTreeSet;
 
 fn node(database: &MemoryDatabase) -> MemoryStore {
     let mut store = database.open().unwrap();
@@ -13,7 +14,7 @@ fn node(database: &MemoryDatabase) -> MemoryStore {
 }
 
 fn renewed(store: &mut MemoryStore) -> Lease {
-    store.renew().unwrap().unwrap()
+    store.renew(&BTreeSet::new()).unwrap().unwrap()
 }
 
 #[track_caller]

@@ -6,6 +6,7 @@ use netwheel::durable::{
     StoreError, StoreTransaction, TimerFilter, TimerId, TimerState, TimerStore,
     store::{Begun, Change, DueKey, Effect, Held, LoadRange, Loaded, NewTimer, Outcome, TimerRow, TopicSet},
 };
+use std::collections::BTreeSet;
 
 pub(super) const NOW: i64 = 1_700_000_000_000;
 
@@ -97,7 +98,7 @@ mod sql {
 /// A store with the topics "a" and "b", which owns everything.
 pub(super) fn opened(mut store: impl TimerStore + 'static) -> Box<dyn TimerStore> {
     assert_eq!(store.attach(&["a".to_owned(), "b".to_owned()]).unwrap().len(), 2);
-    store.renew().unwrap();
+    store.renew(&BTreeSet::new()).unwrap();
     Box::new(store)
 }
 

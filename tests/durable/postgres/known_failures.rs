@@ -13,6 +13,7 @@ use crate::support::{
 };
 use netwheel::durable::{Due, DurableTimers, Late, Retry, StoreError, TimerStore, Topic, store::Change};
 use std::{
+    collections::BTreeSet,
     sync::mpsc::channel,
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
@@ -89,7 +90,7 @@ fn xxl_job_missing_lock_row_does_not_run_everything_everywhere() {
     renewed(&mut store);
     let row = start(&mut store, timer(1));
     server.client().batch_execute("DELETE FROM missing.partitions WHERE id = 0 OR id = 1").unwrap();
-    let error = store.renew().unwrap_err();
+    let error = store.renew(&BTreeSet::new()).unwrap_err();
     assert!(matches!(&error, StoreError::Failed(_)), "{error}");
     assert!(error.to_string().contains("6 of 8 partitions"), "{error}");
     server.client().batch_execute("DELETE FROM missing.partitions").unwrap();

@@ -7,6 +7,7 @@ use netwheel::{
     durable::{PostgresStore, StoreError, TimerStore},
 };
 use std::{
+    collections::BTreeSet,
     fs,
     net::TcpStream,
     process::{Child, Command, Stdio},
@@ -87,7 +88,7 @@ fn a_pool_in_session_mode_works() {
     let pool = Pool::new(server.port(), "session");
     let mut store = PostgresStore::builder(&config(pool.port)).schema("sessions").open().unwrap();
     store.attach(&["topic".to_owned()]).unwrap();
-    assert_eq!(store.renew().unwrap().unwrap().partitions.len(), 64);
+    assert_eq!(store.renew(&BTreeSet::new()).unwrap().unwrap().partitions.len(), 64);
 }
 
 #[test]
@@ -97,7 +98,7 @@ fn a_store_is_opened_used_and_dropped_inside_a_runtime() {
     runtime.block_on(async {
         let mut store = server.builder("in_runtime").open().unwrap();
         store.attach(&["topic".to_owned()]).unwrap();
-        assert!(store.renew().unwrap().is_some());
+        assert!(store.renew(&BTreeSet::new()).unwrap().is_some());
         drop(store);
         let nobody = PostgresStore::builder("host=127.0.0.1 port=1 user=u").open();
         assert!(nobody.is_err());
@@ -114,7 +115,7 @@ fn a_role_that_owns_its_schema_needs_no_other_permission() {
     let open = || PostgresStore::builder(&config).schema("modest").open();
     let mut store = open().unwrap();
     store.attach(&["topic".to_owned()]).unwrap();
-    assert!(store.renew().unwrap().is_some());
+    assert!(store.renew(&BTreeSet::new()).unwrap().is_some());
     open().unwrap();
     let other = PostgresStore::builder(&config).schema("of_others").open();
     let Err(Error::Other(cause)) = other else { panic!("it was created") };

@@ -182,7 +182,7 @@ fn timers_of_a_lost_session_are_found() {
     changed(&mut store, i64::MAX);
     let row = start(&mut store, timer(1));
     cut(&mut server.client(), "lost");
-    assert!(matches!(store.renew(), Err(StoreError::Busy(_))));
+    assert!(matches!(store.renew(&BTreeSet::new()), Err(StoreError::Busy(_))));
     renewed(&mut store);
     assert_eq!(changed(&mut store, i64::MAX), [row]);
 }

@@ -7,7 +7,10 @@ use netwheel::durable::{
     MemoryDatabase, PostgresStore, StoreError, TimerStore,
     store::{Change, Held, Lease, LoadRange, NewTimer, Outcome, TimerRow, TopicSet},
 };
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 pub(crate) const NOW: i64 = 1_700_000_000_000;
 
@@ -101,7 +104,7 @@ pub(crate) fn patiently<T>(mut operation: impl FnMut() -> Result<T, StoreError>)
 
 #[track_caller]
 pub(crate) fn renewed(store: &mut (impl TimerStore + ?Sized)) -> Lease {
-    patiently(|| store.renew()).unwrap()
+    patiently(|| store.renew(&BTreeSet::new())).unwrap()
 }
 
 /// Renews until the node owns this number of partitions.

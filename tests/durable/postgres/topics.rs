@@ -181,7 +181,7 @@ fn nodes_that_remove_dead_letters_together_keep_the_limit() {
         Box::new(store) as Store
     };
     let mut first = open();
-    first.renew().unwrap();
+    first.renew(&BTreeSet::new()).unwrap();
     for n in 0..200 {
         dead_letter(&mut first, timer(0, 0), NOW + n);
     }
@@ -204,7 +204,7 @@ fn listings_by_due_time_use_the_indexes() {
     let Some(server) = server() else { return };
     let mut store: Store = Box::new(server.builder("by_due").open().unwrap());
     store.attach(&["a".to_owned(), "b".to_owned()]).unwrap();
-    store.renew().unwrap();
+    store.renew(&BTreeSet::new()).unwrap();
     let mut client = server.client();
     client
         .batch_execute(

@@ -8,7 +8,7 @@ use super::{
 };
 use netwheel::{
     EventLoopGroup, Result,
-    durable::{Due, DurableTimers, Late, MemoryDatabase, Retry, Topic},
+    durable::{Delivery, Due, DurableTimers, Late, MemoryDatabase, Retry, Topic},
     testing::simulation::{Exploration, Failure, Faults, Journal, Network, Simulation, sleep},
 };
 use std::{
@@ -152,6 +152,51 @@ fn a_node_that_closes_hands_its_timers_over_at_once() {
         let (count, latest) = late.with(|late| (late.len(), late.iter().max().copied()));
         if count != 32 || latest.is_none_or(|latest| latest > 500 * MS) {
             return Err(simulation.fail(format!("{count} of 32 timers, {latest:?} late")));
+        }
+        Ok(())
+    });
+    explored.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// The store has ended an at-most-once run before its handler is called, and so has the next run of a
+/// periodic timer. The node keeps the partition until the handler has answered.
+#[test]
+fn an_open_run_does_not_overlap_with_the_next_one_on_another_node() {
+    let explored = Exploration::new(5).run(|simulation| {
+        let database = database(simulation).lease(60 * SECOND);
+        let calls: Journal<&'static str> = Journal::new();
+        for n in 1..=2 {
+            let (database, calls) = (database.clone(), calls.clone());
+            simulation.node(&format!("node-{n}"), &format!("10.0.0.{n}"), move || {
+                let group = EventLoopGroup::builder().threads(1).build()?;
+                let calls = calls.clone();
+                let topic = Topic::new("topic", Late::RunOnce, Retry::never(), move |due: Due<u32>| {
+                    calls.push("begins");
+                    let calls = calls.clone();
+                    let event_loop = due.event_loop();
+                    let end = move || {
+                        calls.push("ends");
+                        due.done();
+                    };
+                    // Refused after the end of the node only.
+                    let _ = event_loop.schedule(5 * SECOND, end);
+                });
+                let builder = DurableTimers::builder(database.open()?);
+                let timers = builder.topic(topic.delivery(Delivery::AtMostOnce)).start(&group)?;
+                sleep(10 * SECOND);
+                if n == 1 {
+                    timers.every("topic", SECOND, &0_u32).start().wait()?;
+                    sleep(2 * SECOND);
+                    return timers.close().wait();
+                }
+                sleep(60 * SECOND);
+                timers.close().wait()
+            });
+        }
+        simulation.run_for(60 * SECOND)?;
+        let calls = calls.with(<[_]>::to_vec);
+        if calls.len() < 10 || calls.chunks_exact(2).any(|run| run != ["begins", "ends"]) {
+            return Err(simulation.fail(format!("{calls:?}")));
         }
         Ok(())
     });

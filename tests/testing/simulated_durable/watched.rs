@@ -17,7 +17,7 @@ use netwheel::{
     },
     testing::simulation::Journal,
 };
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 pub(super) struct Watched<S> {
     store: S,
@@ -74,8 +74,8 @@ impl<S: TimerStore> TimerStore for Watched<S> {
         Ok(outcomes)
     }
 
-    fn renew(&mut self) -> Result<Option<Lease>, StoreError> {
-        let lease = self.store.renew()?;
+    fn renew(&mut self, busy: &BTreeSet<u32>) -> Result<Option<Lease>, StoreError> {
+        let lease = self.store.renew(busy)?;
         if let Some(lease) = &lease {
             let owned = lease.partitions.iter().chain(&lease.draining).copied().collect();
             self.record(Traffic::Leased { life: self.life, owned });

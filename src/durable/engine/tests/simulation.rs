@@ -340,7 +340,7 @@ impl Simulation {
                     self.tell(EngineMessage::Surveyed { rows: Some(rows) });
                 }
                 EngineStep::Drain => self.drains += 1,
-                EngineStep::Renew { asked, until } => {
+                EngineStep::Renew { asked, until, .. } => {
                     self.renewals += 1;
                     let lease = self.leases.clone().expect("only stores with claims are asked");
                     // The store does not report them again: later ones are loaded in time.

@@ -39,7 +39,12 @@ use changes::MemoryBatch;
 use disk::OperationKind;
 use shared::MemorySession;
 use starts::MemoryStarts;
-use std::{collections::VecDeque, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 use tables::{Tables, View, Write};
 
 /// How long the key of an ended timer is remembered, unless set otherwise.
@@ -258,8 +263,8 @@ impl TimerStore for MemoryStore {
         self.session.is_some()
     }
 
-    fn renew(&mut self) -> Result<Option<Lease>, StoreError> {
-        self.renew_lease()
+    fn renew(&mut self, busy: &BTreeSet<u32>) -> Result<Option<Lease>, StoreError> {
+        self.renew_lease(busy)
     }
 
     fn clock(&mut self) -> Option<ClockReading> {

@@ -138,7 +138,7 @@ impl MemoryStore {
     }
 
     /// Renews the leases, gives surplus back, and takes over partitions without an owner.
-    pub(super) fn renew_lease(&mut self) -> Result<Option<Lease>, StoreError> {
+    pub(super) fn renew_lease(&mut self, busy: &BTreeSet<u32>) -> Result<Option<Lease>, StoreError> {
         let Some(session) = &self.session else { return Ok(None) };
         let (settings, route) = (session.settings.clone(), session.route());
         let node = session.member.node;
@@ -146,7 +146,7 @@ impl MemoryStore {
         let asked = machine::now();
         let now = self.transact(OperationKind::Note, |transaction| {
             let now = micros(route.wall_time());
-            renew(transaction, node, &mut ownership, &settings, now);
+            renew(transaction, node, &mut ownership, busy, &settings, now);
             Ok(now)
         })?;
         let answered = machine::now();
@@ -217,6 +217,7 @@ fn renew(
     transaction: &mut MemoryTransaction,
     node: u64,
     ownership: &mut Ownership,
+    busy: &BTreeSet<u32>,
     settings: &SharingSettings,
     now: i64,
 ) {
@@ -235,7 +236,7 @@ fn renew(
     let share = ownership.share(transaction.tables().partitions.len() as u32, others);
     let instant = machine::now();
     let drain_until = instant + settings.drain_timeout();
-    for surplus in ownership.update(owned, share, drain_until, instant) {
+    for surplus in ownership.update(owned, share, busy, drain_until, instant) {
         free(transaction, surplus);
     }
     let is_free = |partition: &PartitionRow| {

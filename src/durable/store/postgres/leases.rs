@@ -8,7 +8,7 @@ use crate::durable::{
     store::{error::StoreError, lease::Lease, ownership::Ownership, server_clock::ServerClock},
     unix_millis::duration_millis,
 };
-use std::time::Instant;
+use std::{collections::BTreeSet, time::Instant};
 
 /// The number of forgotten keys that one renewal removes at most. While there are more, each
 /// renewal goes on, so a node removes that many in about a second.
@@ -19,7 +19,11 @@ const RENEWALS_PER_SEARCH: u32 = 30;
 
 /// Renews the leases, gives surplus back, and takes over partitions without an owner.
 #[allow(clippy::disallowed_methods, reason = "leases are real time, as other nodes see it")]
-pub(super) fn renew(store: &mut PostgresStore, session: &mut PostgresSession) -> Result<Lease, StoreError> {
+pub(super) fn renew(
+    store: &mut PostgresStore,
+    session: &mut PostgresSession,
+    busy: &BTreeSet<u32>,
+) -> Result<Lease, StoreError> {
     let lease = store.settings.lease;
     let millis = duration_millis(lease) as f64;
     let now = Instant::now();
@@ -57,7 +61,7 @@ pub(super) fn renew(store: &mut PostgresStore, session: &mut PostgresSession) ->
     }
     let owned = ids.into_iter().map(i32::unsigned_abs).zip(epochs).collect();
     let share = store.ownership.share(store.partitions, usize::try_from(others).unwrap_or_default());
-    let surplus = store.ownership.update(owned, share, now + store.settings.drain_timeout, now);
+    let surplus = store.ownership.update(owned, share, busy, now + store.settings.drain_timeout, now);
     let surplus: Vec<i32> = surplus.into_iter().map(|partition| partition as i32).collect();
     if !surplus.is_empty() {
         session.query(

@@ -61,6 +61,7 @@ use program_starts::{Placement, PostgresStarts};
 use session::PostgresSession;
 use settings::PostgresSettings;
 use std::{
+    collections::BTreeSet,
     fmt,
     sync::Arc,
     time::{Duration, Instant},
@@ -324,8 +325,8 @@ impl TimerStore for PostgresStore {
         true
     }
 
-    fn renew(&mut self) -> Result<Option<Lease>, StoreError> {
-        self.with_session(leases::renew).map(Some)
+    fn renew(&mut self, busy: &BTreeSet<u32>) -> Result<Option<Lease>, StoreError> {
+        self.with_session(|store, session| leases::renew(store, session, busy)).map(Some)
     }
 
     fn changed_by_others(&mut self, until: i64, max_bytes: usize) -> Result<Loaded, StoreError> {
