@@ -244,6 +244,7 @@ impl EventLoop {
     }
 
     /// Queues `task`, ignoring the limit of the queue. Drops it if the loop is shut down.
+    #[cfg(feature = "durable")]
     #[track_caller]
     pub(crate) fn execute_always(&self, task: impl FnOnce() + Send + 'static) {
         let task = Task::new(task, Location::caller());

@@ -26,6 +26,7 @@ impl Remembered {
     }
 
     /// Returns the last time.
+    #[cfg(any(feature = "durable-postgres", feature = "durable-sqlite"))]
     pub(in crate::durable::store) fn last(&self) -> i64 {
         *self.0.end()
     }
