@@ -27,11 +27,13 @@ pub(crate) enum Fault {
     Panic,
 }
 
+/// Says for each transaction whether it fails, by its number and its changes.
+type Plan = dyn FnMut(usize, &[Change]) -> Option<Fault> + Send;
+
 /// A store in memory whose transactions fail as planned.
 pub(crate) struct FaultyStore {
     store: SqliteStore,
-    /// Says for each transaction whether it fails, by its number and its changes.
-    plan: Box<dyn FnMut(usize, &[Change]) -> Option<Fault> + Send>,
+    plan: Box<Plan>,
     commits: Arc<AtomicUsize>,
 }
 

@@ -158,8 +158,8 @@ fn a_node_that_closes_hands_its_timers_over_at_once() {
     explored.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// The store has ended an at-most-once run before its handler is called, and so has the next run of a
-/// periodic timer. The node keeps the partition until the handler has answered.
+/// When the handler of an at-most-once run is called, the store has ended the run, and has the next
+/// one of a periodic timer. The node keeps the partition until the handler has answered.
 #[test]
 fn an_open_run_does_not_overlap_with_the_next_one_on_another_node() {
     let explored = Exploration::new(5).run(|simulation| {
