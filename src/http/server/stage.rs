@@ -384,6 +384,63 @@ impl ServerStage {
             Ok(())
         }
     }
+
+    /// Writes the head of a response to a client that waits for `100 Continue`.
+    #[cold]
+    fn write_to_waiting(&mut self, ctx: &mut Ctx<'_>, head: Part<Response>) -> Result {
+        if let Part::Head(response) = &head {
+            self.continue_before(ctx, response)?;
+        }
+        let written = self.write_part(ctx, head);
+        if written.is_err()
+            && let Some(exchange) = self.exchange()
+        {
+            // `100 Continue` is taken back together with the response.
+            exchange.expects_continue = true;
+        }
+        written
+    }
+
+    /// Writes a part of the response. The change of the exchange follows the write, which is the
+    /// last step that can fail.
+    #[inline(always)]
+    fn write_part(&mut self, ctx: &mut Ctx<'_>, part: Part<Response>) -> Result {
+        let (framed, change) = match self.frame(ctx, part) {
+            Ok(Some(framed)) => framed,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                let is_cut = self.exchange().is_some_and(|exchange| exchange.is_responding());
+                if is_cut && StaleResponse::of(&error).is_none() {
+                    // The client would take the next response for a part of this one.
+                    self.end_because(ctx, CloseCause::Failed);
+                }
+                return Err(error);
+            }
+        };
+        if let Some(framed) = framed {
+            ctx.write(framed)?;
+        }
+        if let Some(exchange) = self.exchange() {
+            exchange.apply(&change);
+        }
+        self.drops_parts = change.drops_parts.unwrap_or(self.drops_parts);
+        match change.then {
+            Then::Continue => {
+                if self.exchange().is_some_and(|exchange| exchange.is_event_stream) {
+                    self.arm(ctx);
+                }
+            }
+            Then::Finish => self.finish(ctx),
+            Then::Upgrade => {
+                if let Some(exchange) = self.exchange() {
+                    exchange.input = Input::Complete;
+                }
+                // The bytes behind the request, and the end of the stream, are the next pipeline's.
+                ctx.pause_reading();
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Stage for ServerStage {
@@ -426,43 +483,9 @@ impl Stage for ServerStage {
             && self.exchange().is_some_and(|exchange| exchange.expects_continue)
             && response.request().is_none_or(|id| self.exchange().is_some_and(|exchange| exchange.awaits(id)))
         {
-            self.continue_before(ctx, response)?;
+            return self.write_to_waiting(ctx, part);
         }
-        let (framed, change) = match self.frame(ctx, part) {
-            Ok(Some(framed)) => framed,
-            Ok(None) => return Ok(()),
-            Err(error) => {
-                let is_cut = self.exchange().is_some_and(|exchange| exchange.is_responding());
-                if is_cut && StaleResponse::of(&error).is_none() {
-                    // The client would take the next response for a part of this one.
-                    self.end_because(ctx, CloseCause::Failed);
-                }
-                return Err(error);
-            }
-        };
-        if let Some(framed) = framed {
-            ctx.write(framed)?;
-        }
-        if let Some(exchange) = self.exchange() {
-            exchange.apply(&change);
-        }
-        self.drops_parts = change.drops_parts.unwrap_or(self.drops_parts);
-        match change.then {
-            Then::Continue => {
-                if self.exchange().is_some_and(|exchange| exchange.is_event_stream) {
-                    self.arm(ctx);
-                }
-            }
-            Then::Finish => self.finish(ctx),
-            Then::Upgrade => {
-                if let Some(exchange) = self.exchange() {
-                    exchange.input = Input::Complete;
-                }
-                // The bytes behind the request, and the end of the stream, are the next pipeline's.
-                ctx.pause_reading();
-            }
-        }
-        Ok(())
+        self.write_part(ctx, part)
     }
 
     fn encoded_len_hint(

@@ -2,7 +2,7 @@
 
 use super::support::{Server, get, post, status};
 use crate::{
-    http::{Request, Response, StatusCode, settings::HttpSettings},
+    http::{Body, Part, Request, Response, StatusCode, settings::HttpSettings},
     pipeline::Context,
 };
 use std::time::Duration;
@@ -24,6 +24,42 @@ fn no_continue_is_sent_behind_an_answer_and_the_connection_closes() {
     let output = server.send(post(5, "Expect: 100-continue\r\n"));
     assert_eq!(status(&output), 401);
     assert!(!server.channel.is_open(), "the client may or may not send the body");
+}
+
+#[test]
+fn a_continue_that_is_taken_back_with_a_refused_response_was_not_sent() {
+    let streamed = || Response::ok(Body::Streamed);
+    let own = || Response::new(StatusCode::CONTINUE);
+    for refused in [streamed, own] {
+        let mut server = Server::at_head(move |ctx, _| {
+            let refused = ctx.write(refused().header("X", "a\nb").into());
+            assert!(refused.is_err());
+            ctx.write(Response::new(StatusCode::BAD_GATEWAY).into())
+        });
+        let output = server.send(post(5, "Expect: 100-continue\r\n"));
+        assert_eq!(status(&output), 502);
+        assert!(output.contains("Connection: close\r\n"), "{output}");
+        assert!(!server.channel.is_open(), "the client may or may not send the body");
+    }
+}
+
+#[test]
+fn a_continue_that_is_taken_back_precedes_the_next_streamed_response() {
+    let mut server = Server::answering(
+        HttpSettings::new(),
+        |ctx, _| {
+            let refused = ctx.write(Response::ok(Body::Streamed).header("X", "a\nb").into());
+            assert!(refused.is_err());
+            ctx.write(Response::ok(Body::Streamed).into())
+        },
+        |ctx, _| ctx.write(Part::end()),
+    );
+    let output = server.send(post(5, "Expect: 100-continue\r\n"));
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    assert_eq!(output, format!("HTTP/1.1 100 Continue\r\n\r\n{head}"));
+    assert_eq!(server.send("hello"), "0\r\n\r\n");
+    assert_eq!(server.take(), ["POST /", "\"hello", "end"]);
+    assert!(server.channel.is_open());
 }
 
 #[test]

@@ -213,7 +213,10 @@ pub trait Stage: Sized + 'static {
     ///
     /// # Errors
     /// An error is returned to the writer of the message. Messages that were written to `ctx` for
-    /// it are then taken back.
+    /// it are then taken back, but the state of the stage is not. So change the state after the
+    /// last step that can fail, or restore it on an error. The stages towards the socket are not
+    /// notified either: they count a message that was taken back as sent. A stage that writes
+    /// several messages should therefore validate all of them before it writes the first one.
     fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Self::WriteIn) -> Result;
 
     /// Estimates how many bytes will be sent for `message`, as
