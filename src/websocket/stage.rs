@@ -150,11 +150,21 @@ impl WebSocketStage {
         Ok(())
     }
 
-    fn send_waiting_pong(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
-        match self.pong.take() {
-            Some(pong) if self.phase == Phase::Open => ctx.write(Message::Pong(*pong)),
+    /// Writes the Pong that waits, and keeps it: it may be taken back with the message behind it.
+    fn write_waiting_pong(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
+        match &self.pong {
+            Some(pong) if self.phase == Phase::Open => ctx.write(Message::Pong(Bytes::clone(pong))),
             _ => Ok(()),
         }
+    }
+
+    /// Writes a message behind the Pong that waits.
+    #[cold]
+    fn write_behind_pong(&mut self, ctx: &mut StageContext<'_, Self>, message: Message) -> Result {
+        self.write_waiting_pong(ctx)?;
+        ctx.write(message)?;
+        self.pong = None;
+        Ok(())
     }
 
     fn beat(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
@@ -212,12 +222,8 @@ impl Stage for WebSocketStage {
                 ctx.encode_alone()?;
                 self.send_close(ctx, frame)
             }
-            (Phase::Open, message) => {
-                if self.pong.is_some() {
-                    self.send_waiting_pong(ctx)?;
-                }
-                ctx.write(message)
-            }
+            (Phase::Open, message) if self.pong.is_some() => self.write_behind_pong(ctx, message),
+            (Phase::Open, message) => ctx.write(message),
             (_, message) if message.is_control() => Ok(()),
             _ => Err(Error::Closed),
         }
@@ -233,7 +239,11 @@ impl Stage for WebSocketStage {
     }
 
     fn writability_changed(&mut self, ctx: &mut StageContext<'_, Self>, writable: bool) -> Result {
-        if writable && self.pong.is_some() { self.send_waiting_pong(ctx) } else { Ok(()) }
+        if writable && self.pong.is_some() {
+            self.write_waiting_pong(ctx)?;
+            self.pong = None;
+        }
+        Ok(())
     }
 
     fn timer(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {

@@ -1,7 +1,14 @@
 //! Pings, Pongs and dead peers.
 
-use super::support::{CONTINUATION, FIN, PING, PONG, TEXT, client, frame, sent, server_channel, settings};
-use crate::{error::Error, websocket::message::Message};
+use super::support::{
+    BINARY, CONTINUATION, FIN, PING, PONG, TEXT, client, frame, sent, server_channel, server_channel_with,
+    settings,
+};
+use crate::{
+    channel::{ChannelOptions, Overflow},
+    error::Error,
+    websocket::message::Message,
+};
 use std::time::Duration;
 
 #[test]
@@ -58,6 +65,23 @@ fn a_pong_that_waits_precedes_the_next_message() {
     channel.run_pending();
     let messages = sent(&mut channel, true);
     assert_eq!(messages[1..], [Message::Pong("2".into()), Message::text("x")]);
+}
+
+#[test]
+fn a_pong_that_waits_is_kept_if_the_message_behind_it_is_dropped() {
+    let options = ChannelOptions::new().max_outbound(100_000).overflow(Overflow::DropNewest);
+    let (mut channel, seen) = server_channel_with(settings(), options);
+    channel.set_outbound_room(Some(0));
+    channel.channel().write(Message::binary(vec![0; 70_000])).unwrap();
+    channel.run_pending();
+    channel.write_inbound(&client(PING, "1")).unwrap();
+    // The echo does not fit.
+    channel.write_inbound(&client(BINARY, [0; 40_000])).unwrap();
+    assert_eq!(seen.borrow().messages.len(), 1);
+    channel.set_outbound_room(None);
+    channel.run_pending();
+    let messages = sent(&mut channel, true);
+    assert_eq!(messages[1..], [Message::Pong("1".into())]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Frames, and codecs and channels to feed them to.
 
 use crate::{
+    channel::ChannelOptions,
     error::{Error, Result},
     http::{HttpServer, Part, Request},
     pipeline::{Codec, Context, Handler},
@@ -161,9 +162,13 @@ impl Handler for Echo {
 pub(super) type Channel = (EmbeddedChannel<Message>, Rc<RefCell<Seen>>);
 
 pub(super) fn server_channel(settings: WebSocketSettings) -> Channel {
+    server_channel_with(settings, ChannelOptions::new())
+}
+
+pub(super) fn server_channel_with(settings: WebSocketSettings, options: ChannelOptions) -> Channel {
     let seen = Rc::default();
     let pipeline = WebSocketServer::with(settings).unwrap().pipeline().handler(Echo(Rc::clone(&seen)));
-    (EmbeddedChannel::new(pipeline), seen)
+    (EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap(), seen)
 }
 
 pub(super) fn client_channel(settings: WebSocketSettings) -> Channel {
