@@ -14,8 +14,8 @@ use crate::{
         encode::{put_chunk, put_last_chunk, put_length, unencodable},
         error::HttpError,
         head::{
-            Framing, HeadFacts, HeadLimits, HeadScanner, Scan, announced_framing, parse_response,
-            response_framing,
+            Framing, HeadFacts, HeadLimits, HeadScanner, RequestKind, Scan, announced_framing,
+            parse_response, response_framing,
         },
         settings::HttpSettings,
         syntax::is_host,
@@ -119,7 +119,10 @@ impl ClientCodec {
             Framing::Chunked | Framing::UntilClose => Body::Streamed,
         };
         response.announce(body, !keep_alive, framing != announced);
-        if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
+        let is_switch = status == StatusCode::SWITCHING_PROTOCOLS;
+        if is_switch || request.kind == RequestKind::Connect && status.is_success() {
+            response.hand_over();
+        } else if status.is_informational() {
             // The final response follows.
             return Ok(());
         }

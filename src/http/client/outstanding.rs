@@ -47,10 +47,6 @@ impl Outstanding {
         self.requests.borrow_mut().push_back(Written { request, arrived_before });
     }
 
-    pub(super) fn front(&self) -> Option<OutstandingRequest> {
-        self.requests.borrow().front().map(|written| written.request)
-    }
-
     /// Returns the oldest request, if the input from `start` on can answer it. Bytes that had
     /// arrived before the request was written cannot.
     pub(super) fn front_from(&self, start: u64) -> Option<OutstandingRequest> {

@@ -222,9 +222,7 @@ impl Stage for ClientStage {
         match &part {
             Part::Head(response) => {
                 let status = response.status();
-                let kind = self.outstanding.front().map(|request| request.kind);
-                let is_tunnel = kind == Some(RequestKind::Connect) && status.is_success();
-                if status == StatusCode::SWITCHING_PROTOCOLS || is_tunnel {
+                if response.hands_over() {
                     // The bytes behind the head belong to the next pipeline.
                     ctx.pause_reading();
                 } else if status.is_informational() {

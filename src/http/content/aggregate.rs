@@ -2,7 +2,7 @@
 
 use crate::{
     error::{Error, Result},
-    http::{FullMessage, Headers, Part, Request, Response, StatusCode, error::HttpError},
+    http::{FullMessage, Headers, Part, Request, Response, error::HttpError},
     pipeline::{Stage, StageContext},
 };
 use bytes::{Bytes, BytesMut};
@@ -18,7 +18,8 @@ use std::fmt;
 ///   has not received.
 /// - On a client, `Aggregate::max_response` collects responses. A longer body is an
 ///   [`HttpError::BodyTooLong`], and closes the channel. Informational responses are dropped,
-///   except for 101.
+///   except for 101. A response of 101, or of 2xx to CONNECT, is delivered at its head, because the
+///   bytes behind it belong to another protocol.
 ///
 /// ```
 /// use netwheel::{http::{Aggregate, HttpServer, FullMessage, Part, Request, Response}, prelude::*};
@@ -129,13 +130,13 @@ impl Stage for Aggregate<Response> {
     ) -> Result<Option<FullMessage<Response>>> {
         let collected = match part {
             Part::Head(head) => {
-                let status = head.status();
-                if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
+                let hands_over = head.hands_over();
+                if head.status().is_informational() && !hands_over {
                     return Ok(None);
                 }
                 let length = head.announced_body().length().filter(|_| !head.is_head_only());
-                // An end follows each head.
-                self.collector.begin(head, status != StatusCode::SWITCHING_PROTOCOLS, length)
+                // An end follows each other head.
+                self.collector.begin(head, !hands_over, length)
             }
             Part::Body(bytes) => self.collector.add(bytes).map(|()| None),
             Part::End(trailers) => Ok(self.collector.end(trailers)),

@@ -24,6 +24,8 @@ pub struct Response {
     is_event_stream: bool,
     /// Whether the body that the headers announce does not follow.
     is_head_only: bool,
+    /// Whether the connection carries another protocol behind the head that was read.
+    hands_over: bool,
     /// The request that this answers; `None` for the current one.
     request: Option<RequestId>,
     headers: Headers,
@@ -39,6 +41,7 @@ impl Response {
             close: false,
             is_event_stream: false,
             is_head_only: false,
+            hands_over: false,
             request: None,
             headers: Headers::new(),
             body: Body::Empty,
@@ -80,6 +83,17 @@ impl Response {
     /// 304.
     pub(in crate::http) fn is_head_only(&self) -> bool {
         self.is_head_only
+    }
+
+    /// Records that the bytes behind the head belong to another protocol.
+    pub(in crate::http) fn hand_over(&mut self) {
+        self.hands_over = true;
+    }
+
+    /// Returns whether the bytes behind the head belong to another protocol: after 101, and after
+    /// 2xx to CONNECT. No [`Part::End`](crate::http::Part::End) is delivered.
+    pub(in crate::http) fn hands_over(&self) -> bool {
+        self.hands_over
     }
 
     /// Adds a header.
