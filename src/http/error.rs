@@ -6,7 +6,11 @@ use std::fmt;
 
 /// How a peer broke HTTP/1.1, as the cause of a [`PeerError::Protocol`].
 ///
-/// A server has answered with [`status`](HttpError::status) when its handler receives the error.
+/// The protocol is "HTTP" if the peer is a client, and "HTTP response" if it is a server.
+///
+/// A server has answered with [`status`](HttpError::status) when its handler receives an error with
+/// the protocol "HTTP". The error of a backend, with the protocol "HTTP response", is a failure of
+/// the handler that returns it.
 ///
 /// [`PeerError::Protocol`]: crate::error::PeerError::Protocol
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,6 +46,10 @@ pub enum HttpError {
     UnexpectedUpgrade,
 }
 
+/// The [protocol](PeerError::Protocol) of the errors of clients, and that of servers.
+const OF_CLIENTS: &str = "HTTP";
+const OF_SERVERS: &str = "HTTP response";
+
 impl HttpError {
     /// Returns the status code of the answer to a client that makes this error.
     pub const fn status(self) -> StatusCode {
@@ -64,6 +72,25 @@ impl HttpError {
             _ => None,
         }
     }
+
+    /// Like [`of`](HttpError::of), if the peer is a client.
+    pub(super) fn of_client(error: &Error) -> Option<HttpError> {
+        HttpError::of(error).filter(|_| is_of(error, OF_CLIENTS))
+    }
+
+    /// Like [`of`](HttpError::of), if the peer is a server.
+    pub(super) fn of_server(error: &Error) -> Option<HttpError> {
+        HttpError::of(error).filter(|_| is_of(error, OF_SERVERS))
+    }
+
+    /// Returns the error of a server that breaks HTTP in this way.
+    pub(super) fn in_response(self) -> Error {
+        PeerError::protocol(OF_SERVERS, self).into()
+    }
+}
+
+fn is_of(error: &Error, peers: &str) -> bool {
+    matches!(error, Error::Peer(PeerError::Protocol { protocol, .. }) if *protocol == peers)
 }
 
 impl fmt::Display for HttpError {
@@ -91,7 +118,8 @@ impl fmt::Display for HttpError {
 impl std::error::Error for HttpError {}
 
 impl From<HttpError> for Error {
+    /// Returns the error of a client that breaks HTTP in this way.
     fn from(error: HttpError) -> Self {
-        PeerError::protocol("HTTP", error).into()
+        PeerError::protocol(OF_CLIENTS, error).into()
     }
 }

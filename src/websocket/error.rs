@@ -1,13 +1,15 @@
 //! How a peer has violated the WebSocket protocol.
 
-use super::message::CloseCode;
+use super::{message::CloseCode, role::Role};
 use crate::error::{Error, PeerError};
 use std::fmt;
 
 /// How a peer has violated the WebSocket protocol, or a limit of this endpoint.
 ///
-/// The cause of a [`PeerError::Protocol`] with the protocol "WebSocket"; [`of`](WebSocketError::of)
-/// finds it. The [`WebSocketStage`](super::WebSocketStage) sends a Close frame with
+/// The cause of a [`PeerError::Protocol`]; [`of`](WebSocketError::of) finds it. The protocol is
+/// "WebSocket" if the peer is a client, and "WebSocket server" if it is a server.
+///
+/// The [`WebSocketStage`](super::WebSocketStage) of the connection sends a Close frame with
 /// [`close_code`](WebSocketError::close_code), and closes the channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -73,6 +75,29 @@ impl WebSocketError {
             _ => None,
         }
     }
+
+    /// Like [`of`](WebSocketError::of), if the peer of an endpoint with this role made the error.
+    pub(super) fn of_peer(error: &Error, role: Role) -> Option<&WebSocketError> {
+        match error {
+            Error::Peer(PeerError::Protocol { protocol, .. }) if *protocol == of_peers(role) => {
+                WebSocketError::of(error)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the error of a peer of an endpoint with this role.
+    pub(super) fn by_peer(self, role: Role) -> Error {
+        PeerError::protocol(of_peers(role), self).into()
+    }
+}
+
+/// Returns the protocol in the errors of the peers of an endpoint with this role.
+fn of_peers(role: Role) -> &'static str {
+    match role {
+        Role::Server => "WebSocket",
+        Role::Client => "WebSocket server",
+    }
 }
 
 impl fmt::Display for WebSocketError {
@@ -105,7 +130,8 @@ impl fmt::Display for WebSocketError {
 impl std::error::Error for WebSocketError {}
 
 impl From<WebSocketError> for Error {
+    /// Returns the error of a client that violates the protocol in this way.
     fn from(error: WebSocketError) -> Self {
-        PeerError::protocol("WebSocket", error).into()
+        error.by_peer(Role::Server)
     }
 }

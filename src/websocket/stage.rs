@@ -279,7 +279,8 @@ impl Stage for WebSocketStage {
 
     fn error(&mut self, ctx: &mut StageContext<'_, Self>, error: Error) -> Result {
         self.is_malformed = matches!(error, Error::Peer(PeerError::Malformed(_)));
-        if let Some(cause) = WebSocketError::of(&error) {
+        // A handler may fail with the error of a backend, for which this peer is not responsible.
+        if let Some(cause) = WebSocketError::of_peer(&error, self.role) {
             if self.phase == Phase::Open {
                 let frame = CloseFrame { code: cause.close_code(), reason: cause.to_string().into() };
                 // The channel closes in any case.

@@ -259,7 +259,7 @@ impl Stage for Calls {
         };
         read.map(|()| None).map_err(|TooLong| {
             ctx.close();
-            HttpError::BodyTooLong.into()
+            HttpError::BodyTooLong.in_response()
         })
     }
 

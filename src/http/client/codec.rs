@@ -205,7 +205,7 @@ impl Codec for ClientCodec {
             Err(error) => {
                 self.state = State::Failed;
                 input.clear();
-                Err(error.into())
+                Err(error.in_response())
             }
         }
     }
@@ -221,7 +221,7 @@ impl Codec for ClientCodec {
 
     fn decode_more(&mut self) -> Result<Option<Part<Response>>> {
         // Keeps `has_rest`: nothing is taken from the input.
-        Ok(self.next(&mut Bytes::new())?)
+        self.next(&mut Bytes::new()).map_err(HttpError::in_response)
     }
 
     fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Part<Response>>> {

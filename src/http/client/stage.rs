@@ -302,7 +302,7 @@ impl Stage for ClientStage {
     }
 
     fn error(&mut self, ctx: &mut Ctx<'_>, error: Error) -> Result {
-        if HttpError::of(&error).is_some() {
+        if HttpError::of_server(&error).is_some() {
             self.end_connection(ctx);
         }
         Err(error)

@@ -12,6 +12,7 @@ use crate::{
     http::{
         FullMessage, Headers, Request, Response, StatusCode,
         body::{BodyDecoder, BodyPart},
+        error::HttpError,
         head::{Framing, HeadLimits, HeadScanner, RequestKind, Scan, parse_response, response_framing},
         settings::HttpSettings,
     },
@@ -67,6 +68,10 @@ impl UpgradeReader {
     /// # Errors
     /// [`Error::Peer`](crate::Error::Peer) if the response is malformed.
     pub(crate) fn read(&mut self, input: &[u8]) -> Result<(usize, Upgrade)> {
+        self.next(input).map_err(HttpError::in_response)
+    }
+
+    fn next(&mut self, input: &[u8]) -> Result<(usize, Upgrade), HttpError> {
         let mut consumed = 0;
         loop {
             let rest = &input[consumed..];
@@ -115,7 +120,7 @@ impl UpgradeReader {
     }
 
     /// Handles a head. Returns `None` if more follows.
-    fn begin(&mut self, head: &Bytes) -> Result<Option<Upgrade>> {
+    fn begin(&mut self, head: &Bytes) -> Result<Option<Upgrade>, HttpError> {
         let (response, facts) = parse_response(head)?;
         let (status, version) = (response.status(), response.version());
         if status == StatusCode::SWITCHING_PROTOCOLS {

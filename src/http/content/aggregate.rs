@@ -100,7 +100,7 @@ impl Stage for Aggregate<Request> {
     /// answered.
     fn error(&mut self, ctx: &mut StageContext<'_, Self>, error: Error) -> Result {
         let is_unknown = self.is_refused || self.collector.current.is_some();
-        let Some(cause) = HttpError::of(&error).filter(|_| is_unknown) else { return Err(error) };
+        let Some(cause) = HttpError::of_client(&error).filter(|_| is_unknown) else { return Err(error) };
         log::debug!("channel {}: {cause}", ctx.id());
         Ok(())
     }
@@ -143,7 +143,7 @@ impl Stage for Aggregate<Response> {
         };
         collected.map_err(|TooLong| {
             ctx.close();
-            HttpError::BodyTooLong.into()
+            HttpError::BodyTooLong.in_response()
         })
     }
 

@@ -53,7 +53,8 @@ use std::sync::Arc;
 ///   head of that request. [`error_pages`](HttpServer::error_pages) sets the pages.
 /// - **Failures** of the handler, an `Err` or a panic, are answered with 500 and close the channel,
 ///   unless it has begun to respond. It may answer in its `error` instead. In the middle of a body
-///   the connection is reset, so that the client can detect the incomplete response.
+///   the connection is reset, so that the client can detect the incomplete response. The
+///   [`HttpError`](super::HttpError) of a backend is a failure of the handler, too.
 /// - **Overload**: a loop that misses its
 ///   [`overload_target`](crate::group::EventLoopGroupBuilder::overload_target) answers requests
 ///   that open a WebSocket with 503 and `Retry-After`. [`deferrable`](HttpServer::deferrable)

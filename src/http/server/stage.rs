@@ -599,7 +599,8 @@ impl Stage for ServerStage {
             return Ok(());
         }
         let is_ended = matches!(self.phase, Phase::Ended { .. });
-        let Some(cause) = HttpError::of(&error).filter(|_| !is_ended) else { return Err(error) };
+        // A handler may fail with the error of a backend, for which the client is not responsible.
+        let Some(cause) = HttpError::of_client(&error).filter(|_| !is_ended) else { return Err(error) };
         // The handler knows of the request if its head was complete.
         let is_known = self.exchange().is_some_and(|exchange| !exchange.has_response());
         self.answer(ctx, cause);

@@ -157,7 +157,7 @@ fn an_incomplete_response_is_truncated() {
 #[test]
 fn a_response_without_a_request_is_an_error() {
     let received = receive(&[], b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-    assert_eq!(received, [format!("error: {:#}", Error::from(HttpError::UnexpectedResponse))]);
+    assert_eq!(received, [format!("error: {:#}", HttpError::UnexpectedResponse.in_response())]);
     let input = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n";
     assert_eq!(receive(&["GET"], input).last().unwrap(), &received[0]);
 }
@@ -298,7 +298,7 @@ fn responses_that_recipients_understand_differently_are_refused() {
     ] {
         let received = receive(&["GET"], head.as_bytes());
         assert_eq!(received.len(), 1, "{head:?}: {received:?}");
-        assert!(received[0].contains("HTTP failed"), "{head:?}: {received:?}");
+        assert!(received[0].contains("HTTP response failed"), "{head:?}: {received:?}");
     }
 }
 

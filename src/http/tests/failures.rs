@@ -4,17 +4,19 @@ use crate::{
     channel::CloseCause,
     error::{Error, Result},
     http::{
-        Body, FullMessage, Part, Request, Response, StatusCode, content::Aggregate, server::HttpServer,
-        settings::HttpSettings,
+        Body, Call, FullMessage, Part, Request, Response, StatusCode, client::HttpClient, content::Aggregate,
+        error::HttpError, server::HttpServer, settings::HttpSettings,
     },
     pipeline::{Context, Handler},
     testing::EmbeddedChannel,
 };
+use std::{cell::RefCell, rc::Rc, time::Duration};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Failure {
     Err,
     Panic,
+    Backend(&'static str),
     AfterTheHead,
 }
 
@@ -42,7 +44,10 @@ impl Handler for Fails {
             ctx.write(Response::ok(Body::Sized(9)).into())?;
         }
         assert!(self.failure != Failure::Panic, "on purpose");
-        Err("on purpose".into())
+        match self.failure {
+            Failure::Backend(response) => Err(backend_error(response)),
+            _ => Err("on purpose".into()),
+        }
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
@@ -58,6 +63,22 @@ impl Handler for Fails {
     }
 }
 
+/// A response whose body is too long.
+const TOO_LONG: &str = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n";
+const MALFORMED: &str = "HTTP/1.1 200 OK\r\nA : b\r\n\r\n";
+
+/// Returns the error of a call to a server that responds in this way.
+fn backend_error(response: &str) -> Error {
+    let (call, reply) = Call::new(Request::get("/"));
+    let mut channel = EmbeddedChannel::new(HttpClient::new().host("backend").calls(8));
+    channel.channel().write(call).unwrap();
+    channel.run_pending();
+    let _ = channel.write_inbound(response.as_bytes());
+    let error = reply.wait().unwrap_err();
+    assert!(HttpError::of(&error).is_some(), "{error:#}");
+    error
+}
+
 /// Returns the output of a server whose handler fails.
 fn output(failure: Failure, reaction: Reaction) -> String {
     let handler = Fails { failure, reaction };
@@ -71,7 +92,8 @@ fn output(failure: Failure, reaction: Reaction) -> String {
 
 #[test]
 fn a_failing_or_panicking_handler_answers_500_unless_it_has_answered() {
-    for failure in [Failure::Err, Failure::Panic] {
+    let of_backends = [Failure::Backend(TOO_LONG), Failure::Backend(MALFORMED)];
+    for failure in [Failure::Err, Failure::Panic].into_iter().chain(of_backends) {
         for reaction in [Reaction::Close, Reaction::Err] {
             let got = output(failure, reaction);
             assert!(got.starts_with("HTTP/1.1 500 "), "{failure:?}, {reaction:?}: {got:?}");
@@ -170,4 +192,36 @@ fn errors_of_a_request_that_is_not_complete_do_not_reach_the_handler_of_whole_re
         let output = channel.read_outbound();
         assert!(output.starts_with(format!("HTTP/1.1 {status} ").as_bytes()), "{output:?}");
     }
+}
+
+#[test]
+fn the_error_of_a_backend_reaches_a_handler_whose_next_request_is_arriving() {
+    /// Responds at once, and fails with the error of a backend a second later.
+    struct Late(Rc<RefCell<Vec<Option<HttpError>>>>);
+
+    impl Handler for Late {
+        type Read = FullMessage<Request>;
+        type Write = Part<Response>;
+
+        fn read(&mut self, ctx: &mut Context<'_, Self>, _: FullMessage<Request>) -> Result {
+            ctx.schedule(Duration::from_secs(1), |_, _| Err(backend_error(TOO_LONG)));
+            ctx.write(Response::ok("").into())
+        }
+
+        fn error(&mut self, _: &mut Context<'_, Self>, error: Error) -> Result {
+            self.0.borrow_mut().push(HttpError::of(&error));
+            Err(error)
+        }
+    }
+
+    let seen = Rc::default();
+    let pipeline = HttpServer::new().pipeline().stage(Aggregate::max(4)).handler(Late(Rc::clone(&seen)));
+    let mut channel = EmbeddedChannel::new(pipeline);
+    channel.write_inbound(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    assert!(channel.read_outbound().starts_with(b"HTTP/1.1 200 "));
+    channel.write_inbound(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n1").unwrap();
+    channel.advance(Duration::from_secs(1));
+    let output = channel.read_outbound();
+    assert!(output.starts_with(b"HTTP/1.1 500 "), "{output:?}");
+    assert_eq!(seen.take(), [Some(HttpError::BodyTooLong)]);
 }

@@ -234,7 +234,7 @@ impl Codec for WebSocketCodec {
             self.over = true;
             self.assembly = None;
             input.clear();
-            error.into()
+            error.by_peer(self.role)
         })
     }
 

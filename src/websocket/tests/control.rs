@@ -8,8 +8,11 @@ use crate::{
     buffer::OutboundBuffer,
     error::{EncodeError, Error},
     pipeline::Codec,
+    testing::EmbeddedChannel,
     websocket::{
+        WebSocketClient,
         error::WebSocketError,
+        handshake::WebSocketServer,
         message::{CloseCode, CloseFrame, Message},
     },
 };
@@ -188,4 +191,31 @@ fn both_ends_may_close_at_the_same_time() {
     other.end_inbound();
     assert!(other.is_closed());
     assert_eq!(decode(client_codec(), &from_one).messages.len(), 1);
+}
+
+#[test]
+fn a_handler_that_fails_with_the_error_of_another_connection_closes_with_1011() {
+    // The peer of the other connection masks wrongly.
+    let (mut other, seen) = client_channel(settings());
+    let _ = other.write_inbound(&client(TEXT, "x"));
+    let of_server = seen.borrow_mut().errors.pop().unwrap();
+    let (mut other, seen) = server_channel(settings());
+    let _ = other.write_inbound(&server(TEXT, "x"));
+    let of_client = seen.borrow_mut().errors.pop().unwrap();
+    assert_eq!(websocket_error(&of_server), WebSocketError::Masked);
+    assert_eq!(websocket_error(&of_client), WebSocketError::Unmasked);
+
+    let gateway = WebSocketServer::with(settings()).unwrap();
+    let pipeline = gateway.pipeline().on_read(move |_, _| Err(of_server.clone()));
+    let mut channel = EmbeddedChannel::new(pipeline);
+    channel.write_inbound(&client(TEXT, "x")).unwrap();
+    let messages = sent(&mut channel, true);
+    assert_eq!((messages.len(), code_of(&messages[0])), (1, CloseCode::INTERNAL_ERROR));
+
+    let backend = WebSocketClient::new("localhost").with(settings()).unwrap();
+    let pipeline = backend.connected().on_read(move |_, _| Err(of_client.clone()));
+    let mut channel = EmbeddedChannel::new(pipeline);
+    channel.write_inbound(&server(TEXT, "x")).unwrap();
+    let messages = sent(&mut channel, false);
+    assert_eq!((messages.len(), code_of(&messages[0])), (1, CloseCode::INTERNAL_ERROR));
 }
