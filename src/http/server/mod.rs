@@ -66,8 +66,9 @@ use std::sync::Arc;
 /// When the loop shuts down, idle connections close, and others after the response in progress. A
 /// handler whose responses take time overrides [`shutdown`](crate::Handler::shutdown), because the
 /// default closes the channel at once. A connection that has reached its
-/// [maximum age](crate::channel::MaxConnectionAge) stays open for the response in progress, or for
-/// one more request. That response has `Connection: close`.
+/// [maximum age](crate::channel::MaxConnectionAge) closes behind the next response whose head is
+/// written, which has `Connection: close`. So a connection that is idle, or whose response has
+/// begun, stays open for one more request, until the grace time or the keep-alive time ends.
 ///
 /// Turn on [`half_close`](crate::channel::ChannelOptions::half_close) to answer clients that end
 /// their stream behind a request. Without it, a response that is not written by then is lost.

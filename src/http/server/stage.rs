@@ -540,7 +540,8 @@ impl Stage for ServerStage {
     }
 
     /// Ends the connection after the response in progress. A connection that has reached its
-    /// maximum age also waits for the next request, which the client may have sent already.
+    /// maximum age ends behind the next response that can say so. The client may have sent a
+    /// request already that would be lost otherwise. The grace time bounds the wait.
     fn shutdown(&mut self, ctx: &mut Ctx<'_>) -> Result {
         self.is_aged = ctx.shutdown_cause() == Some(ShutdownCause::MaxAge);
         if self.is_aged {
@@ -549,6 +550,7 @@ impl Stage for ServerStage {
         match &mut self.phase {
             Phase::Idle { .. } if self.is_aged => {}
             Phase::Idle { .. } => self.end(ctx),
+            Phase::Busy(exchange) if self.is_aged && exchange.output != Output::Awaited => {}
             Phase::Busy(exchange) => exchange.keep_alive = false,
             Phase::Ended { .. } => {}
         }

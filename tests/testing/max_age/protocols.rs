@@ -2,14 +2,15 @@
 
 use super::{SECOND, SLACK, Seen, age, connect, end_of, now, serve, text};
 use netwheel::{
-    http::{Call, HttpClient, HttpServer, Part, Request, Response},
+    http::{Body, Call, HttpClient, HttpServer, Part, Request, Response},
     prelude::*,
     testing::simulation::{Journal, Simulation, sleep},
     websocket::{Message, WebSocketClient, WebSocketServer},
 };
 use std::time::Duration;
 
-/// Answers `/slow` after 20 s, and everything else at once. Has the default `shutdown`.
+/// Answers `/slow` after 20 s, ends the response to `/stream` after 20 s, and answers everything
+/// else at once. Has the default `shutdown`.
 struct Site;
 
 impl Handler for Site {
@@ -18,11 +19,20 @@ impl Handler for Site {
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, part: Part<Request>) -> Result {
         let Part::Head(request) = part else { return Ok(()) };
-        if request.path() != "/slow" {
-            return ctx.write(Response::ok("fast").into());
+        match request.path() {
+            "/slow" => {
+                ctx.schedule(20 * SECOND, |_, ctx| ctx.write(Response::ok("slow").into()));
+                Ok(())
+            }
+            "/stream" => {
+                ctx.schedule(20 * SECOND, |_, ctx| {
+                    ctx.write(Part::Body("streamed".into()))?;
+                    ctx.write(Part::end())
+                });
+                ctx.write(Response::ok(Body::Streamed).into())
+            }
+            _ => ctx.write(Response::ok("fast").into()),
         }
-        ctx.schedule(20 * SECOND, |_, ctx| ctx.write(Response::ok("slow").into()));
-        Ok(())
     }
 }
 
@@ -35,7 +45,13 @@ fn http_server(group: &EventLoopGroup) -> Result<Server> {
 }
 
 /// Sends requests at these times, and returns the bytes that the client has read.
-fn requests(requests: &'static [(u64, &str)]) -> String {
+fn requests(requests: &[(u64, &str)]) -> String {
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: server\r\n\r\n");
+    conversation(requests.iter().map(|(at, path)| (*at, get(path))).collect())
+}
+
+/// Sends bytes at these times, and returns the bytes that the client has read.
+fn conversation(inputs: Vec<(u64, String)>) -> String {
     let mut simulation = Simulation::new(1);
     serve(&mut simulation, http_server);
     let seen = Seen::new();
@@ -44,9 +60,9 @@ fn requests(requests: &'static [(u64, &str)]) -> String {
         let group = EventLoopGroup::builder().threads(1).build()?;
         let begin = now();
         let channel = connect(&group, &of_client)?;
-        for (at, path) in requests {
+        for (at, input) in &inputs {
             sleep((begin + Duration::from_secs(*at)).saturating_duration_since(now()));
-            channel.write(format!("GET {path} HTTP/1.1\r\nHost: server\r\n\r\n").into())?;
+            channel.write(input.clone().into())?;
         }
         channel.closed().wait()?;
         sleep(SECOND);
@@ -76,6 +92,26 @@ fn pipelined_http_requests_end_behind_the_first_response_after_the_age() {
     let seen = requests(&[(50, "/slow"), (50, "/")]);
     assert_eq!(seen.matches("http/1.1 200").count(), 1, "the other one was not accepted: {seen}");
     assert!(seen.contains("connection: close"), "{seen}");
+}
+
+#[test]
+fn a_response_that_has_begun_at_the_age_is_followed_by_one_with_connection_close() {
+    let seen = requests(&[(50, "/stream"), (65, "/")]);
+    let (first, second) = seen.split_once("streamed\r\n0\r\n\r\n").unwrap();
+    assert!(!first.contains("connection: close"), "its head precedes the age: {seen}");
+    assert!(second.contains("connection: close") && second.ends_with("fast<closed>"), "{seen}");
+    let seen = requests(&[(50, "/stream")]);
+    assert!(seen.ends_with("streamed\r\n0\r\n\r\n<closed>"), "{seen}");
+}
+
+#[test]
+fn the_rest_of_a_request_that_arrives_behind_the_age_does_not_end_the_connection() {
+    let begin = "POST / HTTP/1.1\r\nHost: server\r\nContent-Length: 4\r\n\r\nab".to_owned();
+    let rest = "cdGET / HTTP/1.1\r\nHost: server\r\n\r\n".to_owned();
+    let seen = conversation(vec![(55, begin), (64, rest)]);
+    let (first, second) = seen.split_once("fast").unwrap();
+    assert!(!first.contains("connection: close"), "the response precedes the age: {seen}");
+    assert!(second.contains("connection: close") && second.ends_with("fast<closed>"), "{seen}");
 }
 
 #[test]
