@@ -13,7 +13,7 @@ use crate::{
         FullMessage, Headers, Request, Response, StatusCode,
         body::{BodyDecoder, BodyPart},
         error::HttpError,
-        head::{Framing, HeadLimits, HeadScanner, RequestKind, Scan, parse_response, response_framing},
+        head::{HeadLimits, HeadScanner, RequestKind, Scan, parse_response, response_framing},
         settings::HttpSettings,
     },
 };
@@ -59,7 +59,8 @@ impl UpgradeReader {
     /// Returns a reader that keeps at most `max_body` bytes of the body of a refusal.
     pub(crate) fn new(max_body: usize) -> Self {
         let state = State::Head(HeadScanner::NEW);
-        UpgradeReader { settings: HttpSettings::new(), max_body, state }
+        // The reader stops at `max_body`, so a longer body is not an error.
+        UpgradeReader { settings: HttpSettings::new().max_body(u64::MAX), max_body, state }
     }
 
     /// Reads from `input`, which begins with the bytes that were not consumed before. Returns how
@@ -132,11 +133,6 @@ impl UpgradeReader {
             return Ok(None);
         }
         let framing = response_framing(version, status, &facts, RequestKind::Other)?;
-        // A body beyond the limit of the settings is not read to its end.
-        let framing = match framing {
-            Framing::Length(length) => Framing::Length(length.min(self.settings.max_body)),
-            framing => framing,
-        };
         let message = FullMessage { head: response, body: Bytes::new(), trailers: Headers::new() };
         match BodyDecoder::new(framing, &self.settings)? {
             Some(body) if self.max_body > 0 => {

@@ -346,6 +346,14 @@ fn a_refusal_has_the_response_however_it_is_split() {
         ("HTTP/1.0 500 Oops\r\n\r\nuntil the end", 500, "until the end"),
         ("HTTP/1.1 403 No\r\nContent-Length: 99\r\n\r\ncut", 403, "cut"),
         (&format!("HTTP/1.1 400 No\r\nContent-Length: 10000\r\n\r\n{long}"), 400, &long[..4096]),
+        // More than the largest body of a response.
+        (&format!("HTTP/1.1 401 No\r\nContent-Length: 99999999\r\n\r\n{long}"), 401, &long[..4096]),
+        (
+            &format!("HTTP/1.1 401 No\r\nTransfer-Encoding: chunked\r\n\r\n5f5e100\r\n{long}"),
+            401,
+            &long[..4096],
+        ),
+        ("HTTP/1.1 401 No\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n5f5e100\r\ncut", 401, "nocut"),
     ];
     for (response, status, body) in table {
         for piece in [1, 7, 100_000] {
