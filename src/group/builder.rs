@@ -98,7 +98,8 @@ impl EventLoopGroupBuilder {
         self
     }
 
-    /// Sets the name prefix of the threads, which are named `<name>-0`, `<name>-1` and so on.
+    /// Sets the name prefix of the threads, which are named `<name>-0`, `<name>-1` and so on. It must
+    /// not contain a NUL.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -429,6 +430,9 @@ impl EventLoopGroupBuilder {
         watchdog_thread: Option<Arc<WatchdogThread>>,
         (group_outbound, workers, seed): (Arc<SharedBudget>, WorkerPool, u64),
     ) -> Result<LoopConfig> {
+        if self.name.contains('\0') {
+            return Err(Error::setting("name", format!("{:?}", self.name), "text without a NUL"));
+        }
         self.settings.check()?;
         Ok(LoopConfig {
             name: format!("{}-{n}", self.name),

@@ -20,6 +20,16 @@ fn e_62_next_is_round_robin_for_any_size() {
     }
 }
 
+/// The system's name of a thread ends with a NUL.
+#[test]
+fn a_name_that_no_thread_can_have_is_refused() {
+    let builder = || EventLoopGroup::builder().name("a\0b");
+    for refused in [builder().build().map(drop), builder().build_manual().map(drop)] {
+        let text = refused.unwrap_err().to_string();
+        assert_eq!(text, r#"name is "a\0b"; it must be text without a NUL"#);
+    }
+}
+
 #[test]
 fn e_62_next_is_fair_to_many_threads() {
     const ROUNDS: usize = 300;
