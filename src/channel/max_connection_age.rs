@@ -95,8 +95,8 @@ impl MaxConnectionAge {
         if jitter >= self.age {
             return Err(Error::setting("jitter", format!("{jitter:?}"), "less than the age"));
         }
-        let (age, jitter, grace) = (nanos(self.age), nanos(jitter), nanos(self.grace_timeout));
-        Ok(AgeLimit { least: age - jitter, spread: jitter.saturating_mul(2), grace })
+        let least = nanos(self.age - jitter);
+        Ok(AgeLimit { least, spread: nanos(jitter).saturating_mul(2), grace: nanos(self.grace_timeout) })
     }
 }
 
@@ -162,5 +162,6 @@ mod tests {
         MaxConnectionAge::new(LEAST_AGE).grace_timeout(Duration::ZERO).check().unwrap();
         let longest = MaxConnectionAge::new(Duration::MAX).check().unwrap();
         assert_eq!(longest.draw(u64::MAX, &Random::new(1)), u64::MAX, "does not overflow");
+        assert!((1..100).all(|seed| longest.draw(0, &Random::new(seed)) == u64::MAX), "never");
     }
 }
