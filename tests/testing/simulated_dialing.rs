@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use netwheel::{
+    Error,
     codec::Line,
     prelude::*,
     reconnect::{Backoff, ReconnectEvent},
@@ -169,6 +170,24 @@ fn of_two_connections_that_are_established_late_one_is_kept() {
     }
     assert_eq!(all(&connects_within(&mut simulation, 700 * MS..2 * SECOND)), ["0"]);
     assert_eq!(open_now(&open), 0, "the others were closed");
+}
+
+#[test]
+fn the_slowest_network_delivers_nothing() {
+    for network in [Network::new(), Network::new().rate(1), Network::new().jitter(Duration::ZERO)] {
+        let mut simulation = Simulation::new(1);
+        simulation.network(network.latency(Duration::MAX));
+        let open = Journal::new();
+        serve(&mut simulation, 0, &open);
+        let node = clients(&mut simulation, |group| {
+            sleep(MS);
+            let error = client(group, &Journal::new()).connect(addresses()[0]).wait().unwrap_err();
+            assert!(matches!(error, Error::TimedOut { .. }), "{error:?}");
+            Ok(())
+        });
+        simulation.run_until_ended(node, 60 * SECOND).unwrap();
+        assert_eq!(open.len(), 0);
+    }
 }
 
 #[test]

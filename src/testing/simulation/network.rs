@@ -3,6 +3,9 @@
 use crate::machine::simulated::LinkSettings;
 use std::time::Duration;
 
+/// The longest latency. Longer than connections and tests wait.
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
 /// Latency, rate and buffers of the links between nodes. The default is a local network: 0.5 to 0.7
 /// ms in each direction, no limit of the rate, and buffers of 256 KiB.
 ///
@@ -23,15 +26,15 @@ impl Network {
         Self::new().latency(ms(20)).jitter(ms(10)).rate(10_000_000)
     }
 
-    /// Sets the least time that bytes take from one node to another.
+    /// Sets the least time that bytes take from one node to another. At most a day.
     pub fn latency(mut self, latency: Duration) -> Self {
-        self.0.latency = latency;
+        self.0.latency = latency.min(DAY);
         self
     }
 
-    /// Sets the largest random addition to the latency.
+    /// Sets the largest random addition to the latency. At most a day.
     pub fn jitter(mut self, jitter: Duration) -> Self {
-        self.0.jitter = jitter;
+        self.0.jitter = jitter.min(DAY);
         self
     }
 

@@ -20,6 +20,9 @@ const LAST_RETRANSMISSION: u64 = 30_000_000_000;
 #[cfg(feature = "durable")]
 const MESSAGE: usize = 500;
 
+/// The longest delay, in nanoseconds: about 146 years. A time of a simulation and a delay are a time.
+const LONGEST: u64 = 1 << 62;
+
 /// The latency between two sockets of one node, in nanoseconds.
 const LOOPBACK: u64 = 10_000;
 
@@ -84,11 +87,11 @@ impl LinkTable {
         let direction = self.directions.entry((from, to)).or_default();
         let begin = now.max(direction.busy_until).max(direction.clogged_until);
         let sending = rate.map_or(0, |rate| (bytes as u64).saturating_mul(1_000_000_000) / rate.max(1));
-        direction.busy_until = begin.max(now) + sending;
+        direction.busy_until = begin.saturating_add(sending);
         if rate.is_none() && direction.clogged_until <= now {
             direction.busy_until = 0;
         }
-        (begin + sending + delay).saturating_sub(now)
+        begin.saturating_add(sending).saturating_add(delay).saturating_sub(now).min(LONGEST)
     }
 
     /// Returns whether packets between the nodes are lost now.
