@@ -67,5 +67,26 @@ fn check<'a>(what: &str, name: &'a str, max: usize) -> Result<Cow<'a, str>, Stri
     if !name.check_restriction_level(RestrictionLevel::HighlyRestrictive) {
         return Err(format!("the name of a {what} mixes scripts"));
     }
+    if name.chars().any(is_right_to_left) && !keeps_its_order(&name) {
+        return Err(format!(
+            "the name of a {what} that is written from right to left must begin with a letter, and end with a letter or digit"
+        ));
+    }
     Ok(name)
+}
+
+/// Returns whether a name from right to left is not drawn like another one. A digit or sign at its
+/// start is drawn where one at its end is. RFC 5893, section 2, has the same rules for labels.
+fn keeps_its_order(name: &str) -> bool {
+    let last = name.chars().rev().find(|c| !is_combining_mark(*c));
+    name.chars().next().is_some_and(is_right_to_left)
+        && last.is_some_and(|c| is_right_to_left(c) || c.is_numeric())
+}
+
+/// Returns whether this is a letter of a script that is written from right to left: of the blocks
+/// that Unicode's DerivedBidiClass reserves for these.
+fn is_right_to_left(c: char) -> bool {
+    let is_reserved = matches!(u32::from(c),
+        0x590..=0x8FF | 0xFB1D..=0xFDFF | 0xFE70..=0xFEFF | 0x10800..=0x10FFF | 0x1E800..=0x1EFFF);
+    is_reserved && c.is_alphabetic()
 }
