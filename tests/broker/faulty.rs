@@ -34,7 +34,7 @@ pub(crate) enum Events {
 pub(crate) struct Faulty(Arc<Shared>);
 
 struct Shared {
-    broker: MemoryBroker,
+    broker: Arc<dyn Broker>,
     /// Makes completions.
     event_loop: EventLoop,
     state: Mutex<State>,
@@ -46,6 +46,8 @@ struct Shared {
     empties_reads: AtomicBool,
     /// Whether questions for tops fail.
     fails_tops: AtomicBool,
+    /// Whether the answers to requests for leases are lost.
+    loses_lease_answers: AtomicBool,
     reads: AtomicUsize,
     tops: AtomicUsize,
     ended_leases: AtomicUsize,
@@ -71,6 +73,10 @@ type Held = Box<dyn FnOnce() + Send>;
 
 impl Faulty {
     pub(crate) fn new(broker: &MemoryBroker, event_loop: &EventLoop) -> Self {
+        Self::over(Arc::new(broker.clone()), event_loop)
+    }
+
+    pub(crate) fn over(broker: Arc<dyn Broker>, event_loop: &EventLoop) -> Self {
         let state = State {
             events: Events::Pass,
             held: Vec::new(),
@@ -82,13 +88,14 @@ impl Faulty {
             sink: None,
         };
         Faulty(Arc::new(Shared {
-            broker: broker.clone(),
+            broker,
             event_loop: event_loop.clone(),
             state: Mutex::new(state),
             is_cut: AtomicBool::new(false),
             fails_reads: AtomicBool::new(false),
             empties_reads: AtomicBool::new(false),
             fails_tops: AtomicBool::new(false),
+            loses_lease_answers: AtomicBool::new(false),
             reads: AtomicUsize::new(0),
             tops: AtomicUsize::new(0),
             ended_leases: AtomicUsize::new(0),
@@ -168,6 +175,12 @@ impl Faulty {
         self.0.fails_tops.store(on, SeqCst);
     }
 
+    /// Lets requests for leases have their effect, and loses the answers.
+    #[allow(dead_code, reason = "the tests of the chat server do not use it")]
+    pub(crate) fn lose_lease_answers(&self, on: bool) {
+        self.0.loses_lease_answers.store(on, SeqCst);
+    }
+
     /// Calls `before` when a partition is followed the next time.
     pub(crate) fn before_follow(&self, before: impl FnOnce() + Send + 'static) {
         self.lock().before_follow = Some(Box::new(before));
@@ -213,12 +226,9 @@ impl Faulty {
         self.0.ended_leases.load(SeqCst)
     }
 
-    fn run<T: Send + 'static>(
-        &self,
-        operation: impl FnOnce(&MemoryBroker) -> Completion<T>,
-    ) -> Completion<T> {
+    fn run<T: Send + 'static>(&self, operation: impl FnOnce(&dyn Broker) -> Completion<T>) -> Completion<T> {
         if !self.0.is_cut.load(SeqCst) {
-            return operation(&self.0.broker);
+            return operation(&*self.0.broker);
         }
         self.failed()
     }
@@ -338,7 +348,15 @@ impl Broker for Faulty {
     }
 
     fn renew(&self, lease: NodeLease) -> Completion<()> {
-        self.run(|broker| broker.renew(lease))
+        let answer = self.run(|broker| broker.renew(lease));
+        if !self.0.loses_lease_answers.load(SeqCst) {
+            return answer;
+        }
+        let (completer, lost) = self.0.event_loop.completer();
+        answer.on_complete(move |_| {
+            completer.complete(Err(BrokerError::Uncertain("the answer is lost".into()).into()));
+        });
+        lost
     }
 
     fn end_lost_leases(&self) -> Completion<Vec<NodeId>> {

@@ -1,6 +1,10 @@
 //! The periodic tasks of a node: verification of quiet partitions, and its lease.
 
-use super::{TopicNode, lease_event::LeaseEvent, node_lease_watch::LeaseLoss};
+use super::{
+    TopicNode,
+    lease_event::LeaseEvent,
+    node_lease_watch::{LeaseGrant, LeaseLoss},
+};
 use crate::broker::store::{BrokerError, NodeId};
 use crate::error::{Error, Result};
 use std::{
@@ -69,7 +73,16 @@ impl TopicNode {
 
     fn renew_lease(self: &Arc<Self>) {
         let asked = self.time.now();
-        let Some(request) = self.lease.change(|lease| (lease.request(), ())) else { return };
+        let (doubtful, request) = self.lease.change(|lease| {
+            let doubtful = lease.replace_doubtful(asked, || self.random.next());
+            ((doubtful, lease.request()), ())
+        });
+        if let Some(node) = doubtful {
+            log::debug!("the lease of node {node} may have ended; the node asks with another incarnation");
+            // Before the request, because the store may refuse it while the earlier lease lives.
+            self.broker.end_lease(&node).detach();
+        }
+        let Some(request) = request else { return };
         let node = Arc::downgrade(self);
         self.broker.renew(request).on_complete(move |result| {
             if let Some(node) = node.upgrade() {
@@ -79,24 +92,34 @@ impl TopicNode {
     }
 
     fn lease_renewed(self: &Arc<Self>, asked: u64, result: Result) {
-        let Err(error) = result else {
-            let begun = self.lease.change(|lease| (lease.granted(asked).then(|| lease.node().clone()), ()));
-            if let Some(node) = begun {
+        let Err(error) = result else { return self.lease_granted(asked) };
+        self.metrics.lease_failures.add_shared(1);
+        match BrokerError::of(&error) {
+            Some(BrokerError::LeaseEnded) => self.lease_lost(LeaseLoss::Expired),
+            Some(BrokerError::LeaseTaken) => self.lease_lost(LeaseLoss::Taken),
+            cause => {
+                log::debug!("the lease of the node was not renewed: {error:#}");
+                // Errors of other kinds are unknown here, so the outcome is unknown.
+                let may_be_granted = cause.is_none_or(BrokerError::may_be_stored);
+                self.lease.change(|lease| (lease.failed(asked, may_be_granted), ()));
+            }
+        }
+    }
+
+    fn lease_granted(self: &Arc<Self>, asked: u64) {
+        let now = self.time.now();
+        let (grant, node) =
+            self.lease.change(|lease| ((lease.granted(asked, now), lease.node().clone()), ()));
+        match grant {
+            LeaseGrant::Begun => {
                 // Of an earlier node with this name, which may still run. It would take its entries
                 // back until it asks for its lease.
                 self.end_lost_leases();
                 self.emit(LeaseEvent::Begun(node));
             }
-            return;
-        };
-        self.metrics.lease_failures.add_shared(1);
-        match BrokerError::of(&error) {
-            Some(BrokerError::LeaseEnded) => self.lease_lost(LeaseLoss::Expired),
-            Some(BrokerError::LeaseTaken) => self.lease_lost(LeaseLoss::Taken),
-            _ => {
-                log::debug!("the lease of the node was not renewed: {error:#}");
-                self.lease.change(|lease| (lease.failed(), ()));
-            }
+            LeaseGrant::Renewed => {}
+            LeaseGrant::Doubtful if self.is_closed() => {}
+            LeaseGrant::Doubtful => self.renew_lease(),
         }
     }
 

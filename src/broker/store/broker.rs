@@ -105,6 +105,9 @@ pub trait Broker: Send + Sync + 'static {
     /// Fails with [`BrokerError::LeaseTaken`] if such an incarnation has a lease, and the request
     /// does not take it over. Fails with [`BrokerError::LeaseEnded`] if a lease to be renewed has
     /// ended, and no other incarnation has one.
+    ///
+    /// Once a lease has ended, a store may refuse entries of its incarnation, also if that
+    /// incarnation begins another lease. So a node goes on with another incarnation.
     fn renew(&self, lease: NodeLease) -> Completion<()>;
 
     /// Ends the leases that were not renewed in time, or were taken over, and removes the entries

@@ -1,7 +1,7 @@
 //! Each store does what every broker has to do.
 
 #[cfg(all(unix, feature = "broker-redis"))]
-use super::redis_process::RedisProcess;
+use super::{lost_grants, redis_process::RedisProcess};
 use crate::conformance::{self, Store};
 #[cfg(feature = "broker-redis")]
 use netwheel::time::SystemClock;
@@ -39,6 +39,13 @@ fn redis_conforms() {
         redis.ask("FLUSHALL");
         &redis
     });
+}
+
+#[cfg(all(unix, feature = "broker-redis"))]
+#[test]
+fn a_redis_does_not_get_an_ended_incarnation_again() {
+    let Some(redis) = RedisProcess::start(&[]) else { return };
+    lost_grants::a_lease_that_has_ended_unnoticed_is_not_begun_again(&&redis);
 }
 
 #[cfg(all(unix, feature = "broker-redis", feature = "simulation"))]
@@ -103,6 +110,11 @@ mod simulated {
     #[test]
     fn a_simulated_redis_conforms() {
         conformance::check(Simulated::start);
+    }
+
+    #[test]
+    fn a_simulated_redis_does_not_get_an_ended_incarnation_again() {
+        lost_grants::a_lease_that_has_ended_unnoticed_is_not_begun_again(&Simulated::start());
     }
 }
 

@@ -5,6 +5,8 @@ mod checks;
 mod conform;
 #[cfg(all(unix, feature = "broker-redis"))]
 mod cuts;
+#[cfg(all(unix, feature = "broker-redis"))]
+mod lost_grants;
 #[cfg_attr(
     not(all(unix, feature = "broker-redis")),
     allow(dead_code, reason = "tests with a Redis server use all of it")
