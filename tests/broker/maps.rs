@@ -263,6 +263,39 @@ fn a_map_rests_as_soon_as_its_entries_are_released() {
 }
 
 #[test]
+fn entries_whose_answer_comes_after_the_last_handle_are_removed() {
+    let MapNodes { mut nodes, group: _group, .. } = MapNodes::new(2);
+    let b = nodes.pop().unwrap();
+    let MapNode { topics, users, broker, .. } = nodes.pop().unwrap();
+    broker.hold_changes();
+    let held = ["first", "second"].map(|value| users.hold("ann", value, None));
+    drop(users);
+    broker.release_changes();
+    assert!(held.into_iter().all(|held| done(held).unwrap().is_some()), "the program asked for them");
+    wait_until("the map is forgotten", || topics.metrics().topics == 0);
+    wait_until("the entry is removed", || b.users.position().unwrap().offset == 3 && b.users.is_empty());
+}
+
+#[test]
+fn a_later_handle_does_not_hold_the_entries_of_an_earlier_one() {
+    let MapNodes { mut nodes, group: _group, .. } = MapNodes::new(2);
+    let b = nodes.pop().unwrap();
+    let MapNode { topics, users, broker, .. } = nodes.pop().unwrap();
+    broker.hold_changes();
+    let held = ["ann", "bob"].map(|key| users.hold(key, "a", None));
+    drop(users);
+    let again = topics.map("users").open().unwrap();
+    let kept = again.hold("bob", "b", None);
+    broker.release_changes();
+    for held in held.into_iter().chain([kept]) {
+        assert!(done(held).unwrap().is_some());
+    }
+    wait_until("the other entry is removed", || b.value("ann").is_none() && b.value("bob").is_some());
+    assert!(!again.holds("ann") && again.holds("bob"));
+    assert_eq!(b.value("bob").as_deref(), Some("b"));
+}
+
+#[test]
 fn an_update_that_reveals_a_loss_of_the_store_is_followed_by_a_snapshot() {
     let nodes = MapNodes::new(1);
     let a = &nodes.nodes[0];

@@ -3,6 +3,7 @@
 use super::{
     event::{MapEvent, OnMapEvent},
     hold_caller::HoldCaller,
+    holding::HoldRequest,
     holdings::HoldAnswer,
     settings::MapSettings,
     state::MapState,
@@ -139,8 +140,8 @@ impl MapCore {
     /// The node is closed: fails the requests that were not sent.
     pub(super) fn fail_requests(&self) {
         let requests = self.change(|state| state.map.holdings.take_requests());
-        for request in requests {
-            request.into_caller().answer(HoldAnswer::Failed(BrokerError::Closed.into()));
+        for caller in requests.into_iter().filter_map(HoldRequest::into_caller) {
+            caller.answer(HoldAnswer::Failed(BrokerError::Closed.into()));
         }
     }
 

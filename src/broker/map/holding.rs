@@ -8,14 +8,23 @@ use std::collections::VecDeque;
 /// A request of the program. `C` is its caller.
 #[derive(Debug)]
 pub(super) enum HoldRequest<C> {
-    Hold { value: Bytes, condition: Option<MapCondition>, caller: C },
-    Release { caller: C },
+    Hold {
+        value: Bytes,
+        condition: Option<MapCondition>,
+        caller: C,
+    },
+    Release {
+        caller: C,
+    },
+    /// The program has dropped its last handle: the entries of all earlier requests are removed.
+    Abandon,
 }
 
 impl<C> HoldRequest<C> {
-    pub(super) fn into_caller(self) -> C {
+    pub(super) fn into_caller(self) -> Option<C> {
         match self {
-            HoldRequest::Hold { caller, .. } | HoldRequest::Release { caller } => caller,
+            HoldRequest::Hold { caller, .. } | HoldRequest::Release { caller } => Some(caller),
+            HoldRequest::Abandon => None,
         }
     }
 }
@@ -111,15 +120,25 @@ impl<C> Holding<C> {
         self.since.is_some_and(|since| since.position.is_none() && !since.is_covered(follower))
     }
 
+    /// The program does not need the entry any more. Requests that are not answered yet keep their
+    /// order, and the value of the last one is dropped after them.
+    pub(super) fn abandon(&mut self, unused: &mut Vec<Bytes>) {
+        unused.extend(self.value.take());
+        let is_answered = !self.is_sent && self.requests.is_empty();
+        if !is_answered && !matches!(self.requests.back(), Some(HoldRequest::Abandon)) {
+            self.requests.push_back(HoldRequest::Abandon);
+        }
+    }
+
     /// Takes the callers of all requests, which fail. A release has its effect all the same.
     pub(super) fn take_callers(&mut self, unused: &mut Vec<Bytes>) -> Vec<C> {
         let mut callers = Vec::with_capacity(self.requests.len());
         for request in self.requests.drain(..) {
             match &request {
                 HoldRequest::Hold { value, .. } => unused.push(value.clone()),
-                HoldRequest::Release { .. } => unused.extend(self.value.take()),
+                HoldRequest::Release { .. } | HoldRequest::Abandon => unused.extend(self.value.take()),
             }
-            callers.push(request.into_caller());
+            callers.extend(request.into_caller());
         }
         callers
     }

@@ -289,10 +289,11 @@ impl<C> Holdings<C> {
         self.is_paused && !self.restoring.is_empty()
     }
 
-    /// The program does not need the map any more: all entries are released.
+    /// The program does not need the map any more: all entries are released, also those of requests
+    /// that are not answered yet.
     pub(super) fn release_all(&mut self) {
         for holding in self.keys.values_mut() {
-            self.unused.extend(holding.value.take());
+            holding.abandon(&mut self.unused);
         }
         self.compare_all(true);
     }
@@ -412,6 +413,7 @@ impl<C> Holdings<C> {
                     }
                     self.steps.push_back(HoldStep::Answer(caller, HoldAnswer::Released(false)));
                 }
+                HoldRequest::Abandon => self.unused.extend(holding.value.take()),
             }
         }
         self.decide(key, follower);

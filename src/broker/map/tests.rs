@@ -51,6 +51,8 @@ enum Op {
     AnswerVerify,
     Hold(u8, Wish),
     Release(u8),
+    /// The program drops its last handle.
+    ReleaseAll,
     /// The store ends the lease of the node, and removes its entries.
     EndLease,
     /// The store ends the lease, and removes the entries later.
@@ -99,6 +101,7 @@ const OPS: &[(u16, MakeOp)] = &[
     (3, |n| Op::Hold(n % 4, Wish::Absent)),
     (2, |n| Op::Hold(n % 4, Wish::Shown)),
     (4, |n| Op::Release(n % 4)),
+    (1, |_| Op::ReleaseAll),
     (1, |_| Op::EndLease),
     (1, |_| Op::EndLeaseOnly),
     (1, |_| Op::Sweep),
@@ -361,6 +364,9 @@ struct Simulation {
     held: BTreeMap<Bytes, u64>,
     /// Requests without an answer.
     unanswered: usize,
+    /// How many requests for each key have no answer, and how many of them the program made before
+    /// it dropped its last handle.
+    waiting: BTreeMap<Bytes, (usize, usize)>,
     read: Option<(u64, Under<Option<Position>, Snapshot>)>,
     update: Option<(HoldBatch, Option<Position>, Option<Made>)>,
     verify: Option<Under<Option<Position>, TopicTop>>,
@@ -383,6 +389,7 @@ impl Simulation {
             shadow: BTreeMap::new(),
             held: BTreeMap::new(),
             unanswered: 0,
+            waiting: BTreeMap::new(),
             read: None,
             update: None,
             verify: None,
@@ -500,13 +507,20 @@ impl Simulation {
                     }
                 };
                 self.unanswered += 1;
+                self.waiting.entry(key(at)).or_default().0 += 1;
                 let request = HoldRequest::Hold { value: store.value(), condition, caller: (key(at), true) };
                 locked(map, |map| map.holdings.request(key(at), request));
             }
             Op::Release(at) if map.holdings.has(&key(at)) => {
                 self.unanswered += 1;
+                self.waiting.entry(key(at)).or_default().0 += 1;
                 let request = HoldRequest::Release { caller: (key(at), false) };
                 locked(map, |map| map.holdings.request(key(at), request));
+            }
+            Op::ReleaseAll => {
+                self.held.clear();
+                self.waiting.values_mut().for_each(|(waiting, before)| *before = *waiting);
+                locked(map, |map| map.holdings.release_all());
             }
             Op::EndLease | Op::EndLeaseOnly => {
                 store.alive.retain(|node| node.name() != "a");
@@ -572,7 +586,9 @@ impl Simulation {
                 }
                 MapStep::Answer((key, is_hold), answer) => {
                     self.unanswered -= 1;
+                    let was_before = self.was_before_release_all(&key);
                     match answer {
+                        HoldAnswer::Held(_) if was_before => {}
                         HoldAnswer::Held(_) => drop(self.held.insert(key, self.made_at)),
                         HoldAnswer::Refused | HoldAnswer::Failed(_) if is_hold => {}
                         HoldAnswer::Released(_) | HoldAnswer::Failed(_) => drop(self.held.remove(&key)),
@@ -581,6 +597,16 @@ impl Simulation {
                 }
             }
         }
+    }
+
+    /// Returns whether the first unanswered request for a key, which is answered now, was made
+    /// before the program dropped its last handle.
+    fn was_before_release_all(&mut self, key: &Bytes) -> bool {
+        let Some((waiting, before)) = self.waiting.get_mut(key) else { return false };
+        *waiting -= 1;
+        let was_before = *before > 0;
+        *before = before.saturating_sub(1);
+        was_before
     }
 
     fn check_shadow(&self) {
