@@ -62,6 +62,8 @@ struct State {
     held_changes: Option<Vec<Held>>,
     /// The answers of updates of maps, while they are held.
     held_change_answers: Option<Vec<Held>>,
+    /// The owner whose entries are refused, although the store renews its lease.
+    refused_owner: Option<NodeId>,
     /// Called before a partition is followed.
     before_follow: Option<Box<dyn FnOnce() + Send>>,
     followed: BTreeSet<u16>,
@@ -83,6 +85,7 @@ impl Faulty {
             held_reads: None,
             held_changes: None,
             held_change_answers: None,
+            refused_owner: None,
             before_follow: None,
             followed: BTreeSet::new(),
             sink: None,
@@ -179,6 +182,12 @@ impl Faulty {
     #[allow(dead_code, reason = "the tests of the chat server do not use it")]
     pub(crate) fn lose_lease_answers(&self, on: bool) {
         self.0.loses_lease_answers.store(on, SeqCst);
+    }
+
+    /// Refuses the entries of an owner, and renews its lease.
+    #[allow(dead_code, reason = "the tests of the chat server do not use it")]
+    pub(crate) fn refuse_entries_of(&self, owner: NodeId) {
+        self.lock().refused_owner = Some(owner);
     }
 
     /// Calls `before` when a partition is followed the next time.
@@ -326,6 +335,11 @@ impl Broker for Faulty {
 
     fn change(&self, update: MapUpdate) -> Completion<Changed> {
         let mut state = self.lock();
+        if update.owner.is_some() && update.owner == state.refused_owner {
+            let (completer, refused) = self.0.event_loop.completer();
+            completer.complete(Err(BrokerError::LeaseEnded.into()));
+            return refused;
+        }
         let Some(held) = &mut state.held_changes else {
             drop(state);
             let answer = self.run(|broker| broker.change(update));

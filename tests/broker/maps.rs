@@ -158,6 +158,24 @@ fn a_node_sets_its_entries_again_after_its_lease_has_ended() {
 }
 
 #[test]
+fn a_node_whose_entries_are_refused_goes_on_with_another_lease() {
+    let nodes = MapNodes::new(2);
+    let (a, b) = (&nodes.nodes[0], &nodes.nodes[1]);
+    assert!(done(a.users.hold("ann", "a", None)).unwrap().is_some());
+    let first = a.topics.authority().unwrap();
+    a.broker.refuse_entries_of(first.clone());
+    let refused = done(a.users.hold("bob", "a", None)).unwrap_err();
+    assert_eq!(broker_error(&refused), &BrokerError::LeaseEnded);
+    wait_until("the lease is lost", || a.topics.metrics().leases_lost == 1);
+    assert_eq!(a.topics.authority(), None);
+    nodes.pass(2);
+    wait_until("another lease has begun", || a.topics.authority().is_some_and(|id| id != first));
+    assert!(done(a.users.hold("bob", "a", None)).unwrap().is_some());
+    wait_until("both entries are there", || b.users.len() == 2);
+    assert_eq!((a.topics.metrics().leases_lost, a.topics.metrics().leases_taken), (1, 0));
+}
+
+#[test]
 fn missed_events_are_one_snapshot_with_its_differences_as_events() {
     let nodes = MapNodes::new(2);
     let (a, b) = (&nodes.nodes[0], &nodes.nodes[1]);

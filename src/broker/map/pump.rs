@@ -12,7 +12,7 @@ use super::{
 };
 use crate::broker::{
     node::FollowedTopic as _,
-    store::{BrokerError, Changed, MapUpdate, Position, Snapshot},
+    store::{BrokerError, Changed, MapUpdate, NodeId, Position, Snapshot},
 };
 use crate::{
     error::{Result, caught},
@@ -141,24 +141,29 @@ impl MapCore {
     fn update_held(self: &Arc<Self>, batch: HoldBatch, seen: Option<Position>) {
         let HoldBatch { number, owner, changes } = batch;
         let mut update = MapUpdate::new(self.name.clone(), changes);
-        (update.owner, update.seen, update.max_entries) = (owner, seen, self.settings.max_entries);
+        (update.owner, update.seen, update.max_entries) = (owner.clone(), seen, self.settings.max_entries);
         let map = Arc::downgrade(self);
         self.call(
             || self.node.broker.change(update),
             move |changed| {
                 if let Some(map) = map.upgrade() {
-                    map.held_updated(number, changed);
+                    map.held_updated(number, owner, changed);
                 }
             },
         );
     }
 
-    fn held_updated(self: &Arc<Self>, batch: u64, changed: Result<Changed>) {
+    fn held_updated(self: &Arc<Self>, batch: u64, owner: Option<NodeId>, changed: Result<Changed>) {
         self.count_update(&changed);
+        let cause = changed.as_ref().err().and_then(BrokerError::of);
+        let refused = owner.filter(|_| cause == Some(&BrokerError::LeaseEnded));
         self.change(|state| {
             state.map.update_answered(batch, changed);
             state.note_answer();
         });
+        if let Some(owner) = refused {
+            self.node.lease_refused(&owner);
+        }
         self.pump();
     }
 

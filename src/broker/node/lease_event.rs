@@ -10,8 +10,8 @@ use std::sync::Arc;
 pub enum LeaseEvent {
     /// The node has a lease with this id. It owns no entries of maps yet.
     Begun(NodeId),
-    /// The lease was not renewed in time. The entries of this id are removed, and the node asks for
-    /// a lease with another id.
+    /// The lease was not renewed in time, or the store refuses entries of this id. The entries of
+    /// this id are removed, and the node asks for a lease with another id.
     Ended(NodeId),
     /// Another node with the same name has the lease. The entries of this id, if it had the lease,
     /// are removed. This node gets a lease when that of the other one has ended.

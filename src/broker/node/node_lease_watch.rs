@@ -12,6 +12,8 @@ use std::time::Duration;
 pub(super) enum LeaseLoss {
     /// It was not renewed in time.
     Expired,
+    /// The store renews it, and refuses entries of its incarnation.
+    Refused,
     /// Another node with the same name has one.
     Taken,
 }
@@ -32,6 +34,8 @@ pub(super) struct LeaseEnd {
 pub(super) enum LeaseGrant {
     Begun,
     Renewed,
+    /// The store has refused entries of the incarnation since the request before.
+    Refused,
     /// The store may have ended an earlier lease of the incarnation, and may refuse entries that
     /// the incarnation owns. The next request needs another incarnation.
     Doubtful,
@@ -48,6 +52,8 @@ pub(super) struct NodeLeaseWatch {
     /// The time of the first request of this incarnation whose outcome is unknown, so that the
     /// store may have granted it.
     uncertain_since: Option<u64>,
+    /// Whether the store has refused entries of this incarnation, although it has a lease.
+    is_refused: bool,
     /// Whether an earlier incarnation of this process had a lease.
     is_again: bool,
     /// Whether another node with the same name had the lease when it was asked for last.
@@ -63,6 +69,7 @@ impl NodeLeaseWatch {
             valid_until: 0,
             has_begun: false,
             uncertain_since: None,
+            is_refused: false,
             is_again: false,
             is_taken: false,
             is_asking: false,
@@ -123,11 +130,24 @@ impl NodeLeaseWatch {
         if self.is_doubtful(now) {
             return LeaseGrant::Doubtful;
         }
+        if self.is_refused {
+            return LeaseGrant::Refused;
+        }
         self.valid_until = asked.saturating_add(self.certain());
         match std::mem::replace(&mut self.has_begun, true) {
             false => LeaseGrant::Begun,
             true => LeaseGrant::Renewed,
         }
+    }
+
+    /// The store has refused entries of `owner`, because the lease of that incarnation has ended.
+    /// Returns whether that was not known, so that the lease has to be renewed to learn the reason.
+    pub(super) fn refused(&mut self, owner: &NodeId) -> bool {
+        if self.node != *owner || !self.has_begun || self.is_refused {
+            return false;
+        }
+        (self.valid_until, self.is_refused) = (0, true);
+        true
     }
 
     /// A request of the time `asked` failed.
@@ -248,6 +268,27 @@ mod tests {
         watch.request();
         assert_eq!(watch.granted(8 * SECOND, 9 * SECOND - 1), LeaseGrant::Begun);
         assert!(watch.is_valid(17 * SECOND - 1));
+    }
+
+    #[test]
+    fn an_incarnation_whose_entries_are_refused_has_no_lease() {
+        let (first, second) = (NodeId::new("a", 1).unwrap(), NodeId::new("a", 2).unwrap());
+        let mut watch = NodeLeaseWatch::new(first.clone(), Duration::from_secs(10));
+        assert!(!watch.refused(&first), "it has not begun");
+        watch.request();
+        watch.granted(0, 0);
+        assert!(!watch.refused(&second), "it is another incarnation");
+        assert!(watch.refused(&first) && !watch.refused(&first), "it is known");
+        assert!(!watch.is_valid(1));
+        watch.request();
+        watch.failed(1, true);
+        watch.request();
+        assert_eq!(watch.granted(2, 2), LeaseGrant::Refused);
+        let end = watch.ended(second.clone(), LeaseLoss::Refused);
+        assert_eq!(end, LeaseEnd { had_begun: true, may_have_begun: true, is_new: true });
+        watch.request();
+        assert_eq!(watch.granted(3, 3), LeaseGrant::Begun);
+        assert!(watch.is_valid(3) && !watch.refused(&first));
     }
 
     #[test]

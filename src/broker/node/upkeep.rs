@@ -118,8 +118,19 @@ impl TopicNode {
                 self.emit(LeaseEvent::Begun(node));
             }
             LeaseGrant::Renewed => {}
+            LeaseGrant::Refused => self.lease_lost(LeaseLoss::Refused),
             LeaseGrant::Doubtful if self.is_closed() => {}
             LeaseGrant::Doubtful => self.renew_lease(),
+        }
+    }
+
+    /// The store has refused an update with entries of `owner`, because that lease has ended. The
+    /// next answer to a renewal says why. If the store renews the lease all the same, the node goes
+    /// on with another incarnation: it could hold no entries with this one.
+    pub(in crate::broker) fn lease_refused(self: &Arc<Self>, owner: &NodeId) {
+        let is_new = self.lease.change(|lease| (lease.refused(owner), ()));
+        if is_new && !self.is_closed() {
+            self.renew_lease();
         }
     }
 
@@ -137,11 +148,12 @@ impl TopicNode {
         match loss {
             // Only a broker that refuses to begin a lease. Asked again after the interval.
             LeaseLoss::Expired if !end.had_begun => {}
-            LeaseLoss::Expired => {
+            LeaseLoss::Expired | LeaseLoss::Refused => {
                 log::warn!("the lease of node {lost} has ended; the node goes on with another incarnation");
                 self.metrics.leases_lost.add_shared(1);
                 self.emit(LeaseEvent::Ended(lost));
-                if !self.is_closed() {
+                // A store that refuses entries again is asked for a lease after the interval.
+                if loss == LeaseLoss::Expired && !self.is_closed() {
                     self.renew_lease();
                 }
             }
