@@ -33,7 +33,8 @@ pub enum MapEvent<'a> {
         by: Option<&'a NodeId>,
     },
     /// The replica may be out of date: the broker cannot be reached, a snapshot could not be read,
-    /// or the map is larger than the limits of the replica ([`BrokerError::Full`]).
+    /// or the map is larger than the limits of the replica ([`BrokerError::Full`]), or larger than
+    /// an answer of the store may be ([`BrokerError::TooLarge`]).
     Interrupted(&'a BrokerError),
     /// The broker is reached again. What the replica has missed follows as
     /// [`Changed`](MapEvent::Changed) events.

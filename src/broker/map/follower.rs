@@ -31,7 +31,6 @@ pub(super) struct MapLimits {
 
 /// Something to do, in order.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "it is returned, and not stored")]
 pub(super) enum FollowStep {
     /// An entry of the replica has changed.
     Changed(ReplicaChange),
@@ -265,6 +264,9 @@ impl MapFollower {
             }
             Err(error) => {
                 let cause = BrokerError::of(&error).cloned();
+                if let Some(BrokerError::TooLarge(at, _)) = cause {
+                    self.too_large = (!self.has_news).then_some(at);
+                }
                 self.fail(cause.unwrap_or_else(|| BrokerError::failed(format_args!("{error:#}"))));
             }
         }

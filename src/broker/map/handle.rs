@@ -89,7 +89,7 @@ impl MapTopic {
     /// - [`Error::Full`](crate::Error::Full) if too many operations are unanswered.
     /// - A [`BrokerError`](crate::broker::BrokerError) if the map cannot be read at all, for
     ///   example because the topic has messages. While the broker cannot be reached, or the map is
-    ///   larger than the limits of the replica, this waits.
+    ///   larger than the limits of the replica or than an answer of the store, this waits.
     pub fn ready(&self) -> Completion {
         self.core().ready()
     }

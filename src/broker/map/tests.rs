@@ -839,6 +839,33 @@ fn a_map_that_is_too_large_is_read_again_only_after_a_change() {
 }
 
 #[test]
+fn a_map_that_is_too_large_for_an_answer_is_read_again_only_after_a_change() {
+    let mut simulation = Simulation::new();
+    let verify = |simulation: &mut Simulation| {
+        for op in [Op::Retry, Op::AskVerify, Op::ExecuteVerify, Op::AnswerVerify] {
+            simulation.run(op);
+        }
+    };
+    [Op::Set(0), Op::Drop(0)].into_iter().for_each(|op| simulation.run(op));
+    for reads in 1..4 {
+        let (read, _) = simulation.read.take().expect("a read");
+        let at = simulation.store.epochs.at(simulation.store.top);
+        let error = BrokerError::TooLarge(at, "the answer".into()).into();
+        drop(locked(&mut simulation.map, |map| map.read_answered(read, Err(error))));
+        for _ in 0..3 {
+            verify(&mut simulation);
+            assert!(simulation.is_interrupted && !simulation.map.needs_retry());
+            assert!(simulation.read.is_none() && simulation.reads == reads);
+        }
+        [Op::Set(1), Op::Drop(0)].into_iter().for_each(|op| simulation.run(op));
+        verify(&mut simulation);
+    }
+    serve(&mut simulation);
+    assert!(simulation.reads == 4 && !simulation.is_interrupted);
+    simulation.finish();
+}
+
+#[test]
 fn an_entry_that_another_owner_has_set_meanwhile_is_lost() {
     let mut simulation = Simulation::new();
     simulation.run(Op::Hold(0, Wish::Always));

@@ -100,6 +100,9 @@ const MAX_SERVERS: usize = 16;
 ///   `max_bulk_len` less 512 bytes. Larger ones fail with [`Error::Setting`].
 /// - A map has at most half as many entries as a reply has elements (`max_elements`), less 4. With
 ///   the default, that is 32,764. Further entries are not set.
+/// - A map is read in one reply: 16 MiB, or four times `max_bulk_len` if that is more, less 64 KiB.
+///   Besides the key and the value, an entry takes 32 bytes, and its position and owner up to 128.
+///   The replica of a larger map is not loaded ([`BrokerError::TooLarge`]).
 ///
 /// # Keys
 ///

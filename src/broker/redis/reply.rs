@@ -86,11 +86,28 @@ pub(super) fn changed(reply: RespValue) -> Parsed<Changed> {
     Ok(Changed::new(Position::new(number(epoch)?, number(offset)?), made))
 }
 
-pub(super) fn snapshot(reply: RespValue) -> Parsed<Snapshot> {
+/// The largest map that fits into a reply.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SnapshotLimits {
+    pub(super) entries: u64,
+    /// The bytes of all strings, and 16 for each of them.
+    pub(super) bytes: u64,
+}
+
+pub(super) fn snapshot(reply: RespValue, limits: SnapshotLimits) -> Parsed<Snapshot> {
     let items = array(reply)?;
     let [top, epoch_list, entries @ ..] = &items[..] else { return Err(unexpected()) };
+    let (epochs, top) = (epochs(epoch_list)?, number(top)?);
+    if let [RespValue::Integer(found)] = entries {
+        let SnapshotLimits { entries, bytes } = limits;
+        let text = format!(
+            "{found} entries do not fit into a reply; at most {entries} with {bytes} bytes do, of which each entry \
+             takes 32 besides its key and value"
+        );
+        return Err(BrokerError::TooLarge(epochs.at(top), text.into()));
+    }
     let entries = entries.chunks_exact(2).map(|entry| map_entry(&entry[0], &entry[1]));
-    Ok(Snapshot::new(epochs(epoch_list)?, number(top)?, entries.collect::<Parsed<_>>()?))
+    Ok(Snapshot::new(epochs, top, entries.collect::<Parsed<_>>()?))
 }
 
 /// Reads an entry: `epoch offset owner\nvalue`.

@@ -97,6 +97,9 @@ pub trait Broker: Send + Sync + 'static {
     fn change(&self, update: MapUpdate) -> Completion<Changed>;
 
     /// Returns all entries of a map topic, of one moment.
+    ///
+    /// Fails with [`BrokerError::TooLarge`] if they do not fit into an answer. Then nodes read the
+    /// map again only after a change.
     fn snapshot(&self, topic: &TopicName, seen: Option<Position>) -> Completion<Snapshot>;
 
     /// Begins or renews the lease of a node.

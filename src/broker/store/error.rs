@@ -1,5 +1,6 @@
 //! `BrokerError`: why an operation of a broker failed.
 
+use super::position::Position;
 use crate::error::Error;
 use std::{fmt, sync::Arc};
 
@@ -21,6 +22,9 @@ pub enum BrokerError {
     Refused(Arc<str>),
     /// The store is full. The operation was not made.
     Full(Arc<str>),
+    /// The map, which has this position, is larger than an answer of the store may be. It cannot be
+    /// read until entries are removed.
+    TooLarge(Position, Arc<str>),
     /// The store was set up with another number of partitions.
     #[non_exhaustive]
     Partitions {
@@ -80,6 +84,7 @@ impl BrokerError {
                 | BrokerError::Uncertain(_)
                 | BrokerError::Refused(_)
                 | BrokerError::Full(_)
+                | BrokerError::TooLarge(..)
         )
     }
 }
@@ -93,6 +98,7 @@ impl fmt::Display for BrokerError {
             }
             BrokerError::Refused(cause) => write!(f, "the broker refuses: {cause}"),
             BrokerError::Full(cause) => write!(f, "the broker is full: {cause}"),
+            BrokerError::TooLarge(at, cause) => write!(f, "the map is too large at {at}: {cause}"),
             BrokerError::Partitions { found, asked } => {
                 write!(f, "the broker has {found} partitions, and this node {asked}")
             }

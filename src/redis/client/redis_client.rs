@@ -9,8 +9,13 @@ use crate::{
     codec::{RespLimits, RespValue},
     error::{Error, Result, SendError},
     redis::{
-        RedisCommand, RedisSubscription, SubscriptionEvent, connection::LaneConnector, error::RedisError,
-        event::RedisConnection, lane::CommandLane, server_info::ServerInfo, subscription::SubscriptionLane,
+        RedisCommand, RedisSubscription, SubscriptionEvent,
+        connection::{LaneConnector, max_reply_bytes},
+        error::RedisError,
+        event::RedisConnection,
+        lane::CommandLane,
+        server_info::ServerInfo,
+        subscription::SubscriptionLane,
     },
     sync::{Completion, Locked, completion},
 };
@@ -240,6 +245,12 @@ impl RedisClient {
     #[cfg_attr(not(feature = "broker-redis"), expect(dead_code))]
     pub(crate) fn resp_limits(&self) -> &RespLimits {
         &self.handle.connector.limits
+    }
+
+    /// Returns the most bytes of a reply. The connection ends with a larger one.
+    #[cfg_attr(not(feature = "broker-redis"), expect(dead_code))]
+    pub(crate) fn max_reply_bytes(&self) -> usize {
+        max_reply_bytes(&self.handle.connector.limits)
     }
 
     /// Completes with the facts about the server, when the first connection for commands is ready:

@@ -56,6 +56,12 @@ pub(in crate::redis) struct LaneConnector {
     pub(in crate::redis) tls: Option<TlsClient>,
 }
 
+/// Returns the most bytes of a reply. An incomplete reply stays in the channel, so the longest
+/// string must fit.
+pub(in crate::redis) fn max_reply_bytes(limits: &RespLimits) -> usize {
+    limits.max_bulk_len.saturating_mul(4).max(DEFAULT_MAX_BYTES)
+}
+
 impl LaneConnector {
     /// Starts a connection for this duty. Does not block: names are looked up by workers.
     ///
@@ -68,8 +74,7 @@ impl LaneConnector {
         duty: Arc<dyn Duty>,
     ) -> Result<ReconnectingChannel<Infallible>> {
         let RedisSettings { connect_timeout, handshake_timeout, .. } = self.settings;
-        // An incomplete reply stays in the channel, so the longest string must fit.
-        let max_bytes = self.limits.max_bulk_len.saturating_mul(4).max(DEFAULT_MAX_BYTES);
+        let max_bytes = max_reply_bytes(&self.limits);
         let codec = Resp::client().limits(self.limits.clone())?;
         let hook = self.hook.clone();
         let life = Arc::new(ConnectionLife {

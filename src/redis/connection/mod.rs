@@ -10,6 +10,6 @@ mod handshake;
 mod heartbeat;
 mod stage;
 
-pub(super) use connector::{LaneConnector, RedisTarget};
+pub(super) use connector::{LaneConnector, RedisTarget, max_reply_bytes};
 pub(super) use duty::{Duty, Link, LinkOutput, LinkWake};
 pub(super) use handshake::Login;

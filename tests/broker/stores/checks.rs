@@ -169,6 +169,56 @@ fn a_message_that_does_not_fit_into_an_event_is_refused() {
     assert_eq!(published.position.offset, 1, "nothing was stored before");
 }
 
+/// Returns updates that make a map of 18 MB, and the changes that make it smaller.
+pub(super) fn large_map() -> (Vec<MapUpdate>, MapUpdate) {
+    let value = Bytes::from(vec![b'x'; 4096]);
+    let updates = (0..30).map(|round| {
+        let change = |number| MapChange::set(format!("{round}.{number}"), value.clone());
+        MapUpdate::new(topic(), (0..150).map(change).collect())
+    });
+    let removals = (0..6).flat_map(|round| (0..150).map(move |number| format!("{round}.{number}")));
+    (updates.collect(), MapUpdate::new(topic(), removals.map(MapChange::remove).collect()))
+}
+
+/// Asserts that a snapshot of a map that is too large for a reply fails alone.
+pub(super) fn a_map_that_is_too_large_fails_alone(broker: &dyn Broker) {
+    let (updates, removal) = large_map();
+    let updates: Vec<_> = updates.into_iter().map(|update| broker.change(update)).collect();
+    let changed: Vec<_> = updates.into_iter().map(|update| done(update).unwrap()).collect();
+    let error = done(broker.snapshot(&topic(), None)).unwrap_err();
+    match BrokerError::of(&error) {
+        Some(BrokerError::TooLarge(at, why)) => {
+            assert_eq!(*at, changed[29].position);
+            assert!(why.starts_with("4500 entries do not fit into a reply; at most 32764 with"), "{why}");
+        }
+        _ => panic!("{error:?}"),
+    }
+    done(broker.change(removal)).unwrap();
+    assert_eq!(done(broker.snapshot(&topic(), None)).unwrap().entries.len(), 3600);
+}
+
+#[test]
+fn a_map_that_is_larger_than_a_reply_does_not_end_the_connection() {
+    let Some(redis) = RedisProcess::start(&[]) else { return };
+    let client = redis.client();
+    let node = Node::start(RedisBroker::new(client.clone()));
+    a_map_that_is_too_large_fails_alone(&node.broker);
+    assert_eq!(client.stats().connects, 1);
+}
+
+/// Another node may have set more entries than a reply of this one may have.
+#[test]
+fn a_map_with_too_many_entries_for_this_node_fails_alone() {
+    let Some(redis) = RedisProcess::start(&[]) else { return };
+    let changes = (0..150).map(|number| MapChange::set(format!("{number}"), "x")).collect();
+    done(Node::start(redis.broker()).broker.change(MapUpdate::new(topic(), changes))).unwrap();
+    let client = redis.builder().resp_limits(RespLimits::new().max_elements(208)).connect().unwrap();
+    let node = Node::start(RedisBroker::new(client.clone()));
+    let error = done(node.broker.snapshot(&topic(), None)).unwrap_err();
+    assert!(matches!(BrokerError::of(&error), Some(BrokerError::TooLarge(..))), "{error:?}");
+    assert_eq!(client.stats().connects, 1);
+}
+
 /// A map has at most as many entries as a reply of the client may have.
 #[test]
 fn a_map_fits_into_a_reply() {

@@ -1,8 +1,8 @@
 //! Each store does what every broker has to do.
 
 #[cfg(all(unix, feature = "broker-redis"))]
-use super::{lost_grants, redis_process::RedisProcess};
-use crate::conformance::{self, Store};
+use super::{checks, lost_grants, redis_process::RedisProcess};
+use crate::conformance::{self, Connection, Store};
 #[cfg(feature = "broker-redis")]
 use netwheel::time::SystemClock;
 use netwheel::{broker::Broker, time::Clock};
@@ -110,6 +110,13 @@ mod simulated {
     #[test]
     fn a_simulated_redis_conforms() {
         conformance::check(Simulated::start);
+    }
+
+    #[test]
+    fn a_map_that_is_larger_than_a_reply_of_a_simulated_redis_fails_alone() {
+        let store = Simulated::start();
+        let node = Connection::new(&store);
+        checks::a_map_that_is_too_large_fails_alone(&*node.broker);
     }
 
     #[test]

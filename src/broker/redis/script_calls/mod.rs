@@ -5,7 +5,7 @@ mod publish_lane;
 use super::{
     errors::broker_error,
     keys::Keys,
-    reply::{self, Parsed},
+    reply::{self, Parsed, SnapshotLimits},
     scripts,
     server::StoreServer,
     wire_event,
@@ -43,6 +43,9 @@ const MAX_EVENT_HEAD: usize = 512;
 
 /// The most bytes of the head of a change in an event, with the node that owns the entry.
 const MAX_CHANGE_HEAD: usize = 256;
+
+/// The bytes of a reply with a snapshot that are not for entries.
+const SNAPSHOT_MARGIN: usize = 64 << 10;
 
 /// The scripts, with their digests.
 struct BrokerScripts {
@@ -137,6 +140,12 @@ impl ScriptCalls {
     fn max_pairs(&self, partition: Partition) -> u64 {
         let elements = self.server(partition).client.resp_limits().max_elements;
         (elements.saturating_sub(8) / 2) as u64
+    }
+
+    /// Returns how large a map may be, so that a snapshot fits into a reply.
+    fn snapshot_limits(&self, partition: Partition) -> SnapshotLimits {
+        let bytes = self.server(partition).client.max_reply_bytes().saturating_sub(SNAPSHOT_MARGIN);
+        SnapshotLimits { entries: self.max_pairs(partition), bytes: bytes as u64 }
     }
 
     /// Returns the server of a partition. There is at least one.
@@ -337,13 +346,16 @@ impl ScriptCalls {
         seen: Option<Position>,
     ) -> Completion<Snapshot> {
         let (topic, partition) = (topic.clone(), self.start.partitions.of(topic));
+        let limits = self.snapshot_limits(partition);
         let build = move |operations: &ScriptCalls, server: &ServerInfo| {
             let keys = operations.keys.partition(partition.get());
             let name = topic.as_str().as_bytes();
             let names = [keys.metadata(name), keys.sequence(), keys.map(name)];
-            operations.scripts.snapshot.command(names, operations.common(partition, &topic, seen, server))
+            let mut arguments = operations.common(partition, &topic, seen, server);
+            arguments.extend([text(limits.entries), text(limits.bytes)]);
+            operations.scripts.snapshot.command(names, arguments)
         };
-        self.call(partition, WEIGHT, build, reply::snapshot)
+        self.call(partition, WEIGHT, build, move |reply| reply::snapshot(reply, limits))
     }
 
     /// Removes some entries of a node from the maps of a partition. Completes with the number of

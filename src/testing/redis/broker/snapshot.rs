@@ -1,7 +1,7 @@
 //! snapshot.lua
 
 use super::{
-    calls::{ScriptResult, bulk, integer, key, list, now_ms, run, text},
+    calls::{ScriptResult, argument, bulk, integer, key, list, now_ms, number, run, text},
     topic::{CommonArguments, TopicMetadata, other_kind},
 };
 use crate::{codec::RespValue, testing::redis::script::ScriptContext};
@@ -21,7 +21,14 @@ pub(super) fn snapshot(script: &mut ScriptContext<'_>) -> ScriptResult {
         run(script, [b"HSET", &meta, b"length", &text(length)])?;
     }
     common.finish_read(script, &topic, "map")?;
+    let is_larger = length > number(&argument(script, 7)?)?;
+    let strings = if is_larger { Vec::new() } else { list(script, [b"HGETALL", &map])? };
+    let bytes: usize = strings.iter().filter_map(RespValue::as_bytes).map(|string| string.len() + 16).sum();
     let mut reply = vec![bulk(text(topic.top)), bulk(topic.epochs)];
-    reply.extend(list(script, [b"HGETALL", &map])?);
+    if is_larger || bytes as i64 > number(&argument(script, 8)?)? {
+        reply.push(length.into());
+    } else {
+        reply.extend(strings);
+    }
     Ok(RespValue::Array(reply))
 }
