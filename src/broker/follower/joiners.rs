@@ -5,7 +5,7 @@
 
 use super::{
     Follower,
-    step::{FollowerStep, JoinFrom, Joined, JoinerId, Missed, MissedCause},
+    step::{FollowerStep, JoinFrom, Joined, JoinerId, Missed, MissedCause, ReadAnswer},
 };
 use crate::broker::store::{Epochs, Position, ReadFrom};
 use std::collections::BTreeMap;
@@ -121,6 +121,11 @@ impl Joiners {
         Some(ReadFrom::After(lowest(first, self.by_turn.values().map(offset), read_messages)))
     }
 
+    /// Returns the first joiner and its position, if it came before this read began.
+    pub(super) fn first_of_read(&self, read: u64) -> Option<(JoinerId, Option<Position>)> {
+        self.first().filter(|first| first.since <= read).map(|first| (first.id, first.at))
+    }
+
     fn first(&self) -> Option<&Joiner> {
         self.by_turn.values().next()
     }
@@ -194,7 +199,7 @@ impl<P: Clone> Follower<P> {
             if at != before {
                 continue;
             }
-            let oldest = self.answer.as_ref().map_or(0, |(_, answer)| answer.oldest);
+            let oldest = self.answer.as_ref().map_or(0, |received| received.first_behind(at.offset));
             let Some(next) =
                 self.synced.as_ref().filter(|_| oldest > at.offset.saturating_add(1)).map(|synced| {
                     let offset = (oldest - 1).min(position.offset);
@@ -219,7 +224,7 @@ impl<P: Clone> Follower<P> {
 
     /// Writes the messages behind `at`, up to `end`, as far as they are there.
     fn write(&mut self, joiner: JoinerId, at: &mut Position, end: u64) {
-        let in_answer = self.answer.as_ref().map_or(&[][..], |(_, answer)| &answer.items);
+        let in_answer = self.answer.as_ref().map_or(&[][..], |received| &received.answer.items);
         let behind = |offset: u64| {
             let items: Box<dyn Iterator<Item = _>> = if self.ring.covers(offset) {
                 Box::new(self.ring.after(offset))
@@ -231,7 +236,8 @@ impl<P: Clone> Follower<P> {
             items
         };
         for item in behind(at.offset) {
-            if item.position.offset > end {
+            let is_next = item.position.offset == at.offset.saturating_add(1);
+            if !is_next || item.position.offset > end {
                 break;
             }
             *at = item.position;
@@ -251,7 +257,7 @@ impl<P: Clone> Follower<P> {
                 if is_near && synced.epochs.is_valid(position, synced.position.offset) {
                     return here(position);
                 }
-                let (_, answer) = self.fresh_answer(joiner)?;
+                let answer = self.fresh_answer(joiner)?;
                 if answer.epochs.is_valid(position, answer.top)
                     && answer.oldest <= position.offset.saturating_add(1)
                 {
@@ -270,7 +276,7 @@ impl<P: Clone> Follower<P> {
         let first = synced.epochs.as_slice()[0].first;
         let mut from = end.saturating_sub(messages).max(first - 1).min(end);
         if from < end && !self.ring.covers(from) {
-            let (_, answer) = self.fresh_answer(joiner)?;
+            let answer = self.fresh_answer(joiner)?;
             from = from.max(answer.oldest.saturating_sub(1)).min(end);
         }
         let is_end = from == end;
@@ -278,7 +284,8 @@ impl<P: Clone> Follower<P> {
     }
 
     /// Returns the last answer if its read began after the joiner came.
-    fn fresh_answer(&self, joiner: &Joiner) -> Option<&(u64, super::step::ReadAnswer<P>)> {
-        self.answer.as_ref().filter(|(read, _)| *read >= joiner.since)
+    fn fresh_answer(&self, joiner: &Joiner) -> Option<&ReadAnswer<P>> {
+        let fresh = self.answer.as_ref().filter(|received| received.read >= joiner.since);
+        fresh.map(|received| &received.answer)
     }
 }

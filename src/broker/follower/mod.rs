@@ -26,6 +26,7 @@ use crate::error::Error;
 use item::Ring;
 use joiners::Joiners;
 use std::collections::VecDeque;
+use step::LastAnswer;
 
 /// How many steps may wait before no further ones are made.
 const MAX_STEPS: usize = 1024;
@@ -58,9 +59,11 @@ pub(in crate::broker) struct Follower<P> {
     served: usize,
     /// The read that is under way.
     reading: Option<u64>,
+    /// Where the last read begins.
+    read_from: ReadFrom,
     next_read: u64,
     /// The last answer, as long as joiners may need it.
-    answer: Option<(u64, ReadAnswer<P>)>,
+    answer: Option<LastAnswer<P>>,
     /// Whether messages or epochs are missing that have not been asked for.
     is_behind: bool,
     /// The newest epoch and the top that the store had during the first read, whose answer may be
@@ -92,6 +95,7 @@ impl<P: Clone> Follower<P> {
             #[cfg(test)]
             served: 0,
             reading: None,
+            read_from: ReadFrom::Last(0),
             next_read: 0,
             answer: None,
             is_behind: false,
@@ -192,10 +196,13 @@ impl<P: Clone> Follower<P> {
         self.is_unserved = true;
         match answer {
             Ok(answer) => {
-                self.apply(&answer);
+                let before = (self.position(), self.joiners.first_of_read(read));
+                let received = LastAnswer::new(read, self.read_from, answer);
+                self.apply(&received);
                 self.ahead.forget_before(read);
                 self.forget_answer();
-                self.answer = Some((read, answer));
+                self.answer = Some(received);
+                self.serve_after_read(read, before);
             }
             Err(error) => {
                 self.has_failed = true;
@@ -297,6 +304,20 @@ impl<P: Clone> Follower<P> {
         }
     }
 
+    /// Serves joiners with a new answer. An answer that brings neither the members nor the first
+    /// joiner forward is not asked for again at once.
+    fn serve_after_read(
+        &mut self,
+        read: u64,
+        before: (Option<Position>, Option<(JoinerId, Option<Position>)>),
+    ) {
+        if before.1.is_some() && self.has_room() {
+            self.deliver_ahead();
+            self.serve_joiners();
+            self.has_failed |= before == (self.position(), self.joiners.first_of_read(read));
+        }
+    }
+
     fn deliver_ahead(&mut self) {
         while let Some(Synced { epochs, position }) = &self.synced
             && let Some(item) = self.ahead.take_next(epochs, position.offset)
@@ -314,8 +335,8 @@ impl<P: Clone> Follower<P> {
         self.steps.push_back(FollowerStep::Broadcast(item));
     }
 
-    fn apply(&mut self, answer: &ReadAnswer<P>) {
-        let ReadAnswer { epochs, top, oldest, items } = answer;
+    fn apply(&mut self, received: &LastAnswer<P>) {
+        let ReadAnswer { epochs, top, oldest, items } = &received.answer;
         let Some(synced) = &mut self.synced else {
             self.synced = Some(Synced { epochs: epochs.clone(), position: epochs.at(*top) });
             self.is_behind |= self
@@ -353,10 +374,16 @@ impl<P: Clone> Follower<P> {
             && *top > seen.offset
             && *oldest > seen.offset.saturating_add(1)
         {
-            let next = Position::new(epochs.of(oldest - 1), oldest - 1);
-            self.miss(Missed { cause: MissedCause::Trimmed, seen, next });
+            self.trimmed_before(*oldest, epochs);
         }
         for item in items {
+            if self.is_gap_before(item, received.after) {
+                self.deliver_ahead();
+            }
+            if self.is_gap_before(item, received.after) {
+                // Another program has deleted messages.
+                self.trimmed_before(item.position.offset, epochs);
+            }
             let is_next = self
                 .position()
                 .is_some_and(|position| item.position.offset == position.offset.saturating_add(1));
@@ -376,6 +403,21 @@ impl<P: Clone> Follower<P> {
         self.has_failed |= is_behind && items.is_empty() && self.position() == Some(before);
     }
 
+    /// Returns whether messages between the position of the members and `item` are missing in the
+    /// store. `item` was read with all messages behind the offset `after`.
+    fn is_gap_before(&self, item: &Item<P>, after: u64) -> bool {
+        let is_behind =
+            |at: Position| at.offset >= after && item.position.offset > at.offset.saturating_add(1);
+        self.position().is_some_and(is_behind)
+    }
+
+    /// Moves all members to the position before a message.
+    fn trimmed_before(&mut self, offset: u64, epochs: &Epochs) {
+        let Some(seen) = self.position() else { return };
+        let next = Position::new(epochs.of(offset - 1), offset - 1);
+        self.miss(Missed { cause: MissedCause::Trimmed, seen, next });
+    }
+
     /// Moves all members to another position, and adds a notice for them.
     fn miss(&mut self, missed: Missed) {
         if let Some(synced) = &mut self.synced {
@@ -388,7 +430,7 @@ impl<P: Clone> Follower<P> {
 
     fn forget_answer(&mut self) {
         let answer = self.answer.take();
-        self.removed.extend(answer.into_iter().flat_map(|(_, answer)| answer.items));
+        self.removed.extend(answer.into_iter().flat_map(|received| received.answer.items));
     }
 
     fn read_if_needed(&mut self) {
@@ -409,7 +451,7 @@ impl<P: Clone> Follower<P> {
         }
         let read = self.next_read;
         self.next_read += 1;
-        self.reading = Some(read);
+        (self.reading, self.read_from) = (Some(read), from);
         let mut range = ReadRange::new(from);
         range.seen = position.map(|position| self.joiners.ahead_of(position).unwrap_or(position));
         range.max_messages = self.limits.read_messages;

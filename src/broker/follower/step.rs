@@ -1,7 +1,7 @@
 //! `FollowerStep`: the outputs of a follower.
 
 use super::item::Item;
-use crate::broker::store::{Epochs, Position, ReadRange};
+use crate::broker::store::{Epochs, Position, ReadFrom, ReadRange};
 use crate::error::Error;
 use std::fmt;
 
@@ -50,7 +50,8 @@ pub enum MissedCause {
     /// those up to [`next`](Missed::next) are still valid if its epoch is theirs, and none
     /// otherwise.
     Rewound,
-    /// The history was trimmed before this node, or the new member, has read it.
+    /// The history was trimmed before this node, or the new member, has read it. Or another program
+    /// has deleted messages of it.
     Trimmed,
 }
 
@@ -98,4 +99,41 @@ pub(in crate::broker) struct ReadAnswer<P> {
     pub(in crate::broker) top: u64,
     pub(in crate::broker) oldest: u64,
     pub(in crate::broker) items: Vec<Item<P>>,
+}
+
+/// The answer of the last read, which joiners may need.
+#[derive(Debug)]
+pub(super) struct LastAnswer<P> {
+    /// The number of the read.
+    pub(super) read: u64,
+    /// The offset behind which the messages begin.
+    pub(super) after: u64,
+    pub(super) answer: ReadAnswer<P>,
+}
+
+impl<P> LastAnswer<P> {
+    pub(super) fn new(read: u64, from: ReadFrom, answer: ReadAnswer<P>) -> Self {
+        let after = match from {
+            ReadFrom::After(offset) => offset,
+            // The store may have returned fewer messages.
+            ReadFrom::Last(_) => {
+                answer.items.first().map_or(answer.top, |first| first.position.offset.saturating_sub(1))
+            }
+        };
+        LastAnswer { read, after, answer }
+    }
+
+    /// Returns the offset of the first message behind `offset` that the store may have. Messages
+    /// before it are not kept any more: they were trimmed, or another program has deleted them.
+    pub(super) fn first_behind(&self, offset: u64) -> u64 {
+        let ReadAnswer { top, oldest, items, .. } = &self.answer;
+        let mut offsets = items.iter().map(|item| item.position.offset);
+        let first = match offsets.find(|first| *first > offset) {
+            _ if self.after > offset => 0,
+            Some(first) => first,
+            None if items.is_empty() => top.saturating_add(1),
+            None => 0,
+        };
+        first.max(*oldest)
+    }
 }

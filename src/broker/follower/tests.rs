@@ -6,7 +6,11 @@
 use super::*;
 use crate::broker::store::Epoch;
 use proptest::prelude::*;
-use std::{cell::Cell, collections::BTreeMap, rc::Rc};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
 
 const LIMITS: FollowerLimits = FollowerLimits {
     ring_messages: 4,
@@ -23,6 +27,8 @@ enum Op {
     /// Publishes from the node of the follower, with the position that it has seen.
     PublishSeen,
     Trim(u64),
+    /// Another program deletes a message, neither the newest nor the oldest one.
+    Delete(usize),
     Rewind(u64),
     LoseTopic,
     Deliver(usize),
@@ -60,6 +66,7 @@ fn op() -> impl Strategy<Value = Op> {
         8 => Just(Op::Publish),
         2 => Just(Op::PublishSeen),
         1 => (1..4_u64).prop_map(Op::Trim),
+        1 => (1..6_usize).prop_map(Op::Delete),
         1 => (1..4_u64).prop_map(Op::Rewind),
         1 => Just(Op::LoseTopic),
         8 => (0..3_usize).prop_map(Op::Deliver),
@@ -101,6 +108,8 @@ struct Store {
     has_restarted: bool,
     /// All messages that were ever stored.
     published: BTreeMap<(u64, u64), u64>,
+    /// The positions of messages that another program has deleted.
+    deleted: BTreeSet<(u64, u64)>,
 }
 
 impl Store {
@@ -112,6 +121,7 @@ impl Store {
             log: BTreeMap::new(),
             has_restarted: false,
             published: BTreeMap::new(),
+            deleted: BTreeSet::new(),
         }
     }
 
@@ -152,9 +162,19 @@ impl Store {
         self.epochs.trim(self.oldest());
     }
 
+    fn delete(&mut self, at: usize) {
+        let inner = self.log.len().saturating_sub(2);
+        if let Some(offset) = self.log.keys().skip(1).take(inner).nth(at).copied()
+            && let Some((position, _)) = self.log.remove(&offset)
+        {
+            self.deleted.insert((position.epoch, position.offset));
+        }
+    }
+
     fn rewind(&mut self, messages: u64) {
         for _ in 0..messages {
-            if self.top >= self.epochs.newest().first && self.log.pop_last().is_some() {
+            let is_whole = self.deleted.is_empty() || self.log.contains_key(&self.top.saturating_sub(1));
+            if is_whole && self.top >= self.epochs.newest().first && self.log.pop_last().is_some() {
                 self.top -= 1;
             }
         }
@@ -247,6 +267,7 @@ impl Simulation {
                 self.events.push(item);
             }
             Op::Trim(messages) => self.store.trim(messages),
+            Op::Delete(at) => self.store.delete(at),
             Op::Rewind(messages) => self.store.rewind(messages),
             Op::LoseTopic => self.store.lose(),
             Op::Deliver(at) if at < self.events.len() => self.follower.message(self.events.remove(at)),
@@ -440,6 +461,7 @@ fn miss(store: &Store, member: &mut Member, missed: Missed) {
         MissedCause::Trimmed => {
             assert!(
                 store.epochs.as_slice().len() > 1
+                    || !store.deleted.is_empty()
                     || store.oldest() > missed.seen.offset + 1
                     || store.top == 0
                     || !store.epochs.is_valid(missed.seen, store.top)
@@ -621,4 +643,70 @@ fn an_epoch_that_begins_before_the_position_is_read_at_once() {
     // That read was for messages behind the old position, so it says nothing about this one.
     let Some(FollowerStep::Read(_, range)) = follower.next_step() else { panic!("another read") };
     assert_eq!((range.from, range.seen), (ReadFrom::After(0), Some(missed.next)));
+}
+
+/// Answers the reads of a topic with 10 messages, of which only `kept` are in the store. Returns
+/// the steps and the number of reads.
+fn with_gaps(follower: &mut Follower<()>, kept: &[u64]) -> (Vec<String>, usize) {
+    let (mut steps, mut reads) = (Vec::new(), 0);
+    while let Some(step) = follower.next_step() {
+        match step {
+            FollowerStep::Read(read, range) => {
+                reads += 1;
+                assert!(reads < 20, "it is read in a loop");
+                let after = match range.from {
+                    ReadFrom::After(offset) => offset,
+                    ReadFrom::Last(messages) => 10 - messages,
+                };
+                let items = kept.iter().filter(|offset| **offset > after).take(3);
+                let item = |offset: &u64| Item { position: Position::new(1, *offset), payload: (), size: 7 };
+                let items = items.map(item).collect();
+                let answer = ReadAnswer { epochs: Epochs::first(1), top: 10, oldest: 1, items };
+                follower.answered(read, Ok(answer));
+            }
+            FollowerStep::Greet(_, joined) => steps.push(format!("greet {}", joined.position.offset)),
+            FollowerStep::Write(_, item) => steps.push(item.position.offset.to_string()),
+            FollowerStep::Broadcast(item) => steps.push(format!("all {}", item.position.offset)),
+            FollowerStep::WriteMissed(_, missed) => steps.push(format!("to {}", missed.next.offset)),
+            FollowerStep::Missed(missed) => steps.push(format!("all to {}", missed.next.offset)),
+            FollowerStep::Admit(_) => steps.push("admit".to_owned()),
+            other => panic!("{other:?}"),
+        }
+    }
+    (steps, reads)
+}
+
+#[test]
+fn a_joiner_is_told_of_messages_that_were_deleted_from_the_history() {
+    for (kept, expected) in [
+        (&[1, 7, 8, 9, 10][..], &["greet 5", "to 6", "7", "8", "9", "10", "admit"][..]),
+        (&[1, 6, 8, 10], &["greet 5", "6", "to 7", "8", "to 9", "10", "admit"]),
+        (&[1, 6, 7], &["greet 5", "6", "7", "to 10", "admit"]),
+        (&[1], &["greet 5", "to 10", "admit"]),
+    ] {
+        let mut follower = Follower::new(LIMITS);
+        follower.join(0, JoinFrom::After { position: Position::new(1, 5), or_last: 0 });
+        let (steps, reads) = with_gaps(&mut follower, kept);
+        assert_eq!(steps, expected);
+        assert!(reads <= 4, "{reads} reads");
+        assert_eq!((follower.joiners(), follower.needs_retry()), (0, false));
+    }
+}
+
+#[test]
+fn members_are_told_of_messages_that_were_deleted_from_the_history() {
+    for (kept, expected) in [
+        (&[1, 7, 8, 9, 10][..], &["all to 6", "all 7", "all 8", "all 9", "all 10"][..]),
+        (&[1, 6, 8, 10], &["all 6", "all to 7", "all 8", "all to 9", "all 10"]),
+    ] {
+        let mut follower = Follower::new(LIMITS);
+        follower.join(0, JoinFrom::Now);
+        let Some(FollowerStep::Read(read, _)) = follower.next_step() else { panic!("a read") };
+        let answer = ReadAnswer { epochs: Epochs::first(1), top: 5, oldest: 1, items: Vec::new() };
+        follower.answered(read, Ok(answer));
+        while follower.next_step().is_some() {}
+        follower.verified(Some(Position::new(1, 5)), TopicTop::new(Epochs::first(1), 10));
+        assert_eq!(with_gaps(&mut follower, kept).0, expected);
+        assert_eq!(follower.position(), Some(Position::new(1, 10)));
+    }
 }
