@@ -210,6 +210,31 @@ fn an_earlier_session_has_the_name_until_it_is_granted_to_the_later_one() {
     }
 }
 
+#[test]
+fn an_earlier_session_that_ends_before_the_answer_to_a_later_one_has_the_name_until_then() {
+    for is_granted in [true, false] {
+        let mut names = Names::held();
+        assert_eq!(names.log_in(1), (None, true, true));
+        assert!(!names.end(1), "the earlier one has it again");
+        assert!(!names.end(0), "with the answer");
+        assert_eq!(names.log_in_as(1, 1), Err("ann".into()), "it would get the answer to another client");
+        assert_eq!(names.answered(is_granted), "free and shown", "its entry may be there");
+        names.assert_free();
+    }
+}
+
+#[test]
+fn a_client_that_comes_back_again_receives_the_answer_to_its_earlier_request() {
+    let mut names = Names::held();
+    assert_eq!(names.log_in(1), (None, true, true));
+    assert!(!names.end(1));
+    assert_eq!(names.log_in(1), (None, false, true), "a request is in flight");
+    assert_eq!(names.answered(true), "for 1");
+    assert!(names.confirm(1));
+    assert!(!names.end(0) && names.end(1));
+    names.assert_free();
+}
+
 // ---- names that another server takes over -------------------------------------------------------
 
 #[test]

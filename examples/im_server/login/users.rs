@@ -29,6 +29,8 @@ struct User {
     since: u64,
     rooms: BTreeSet<Arc<str>>,
     state: NameState,
+    /// Whether a request for the name is in flight.
+    is_asked: bool,
     /// Whether the map may have an entry of this server for the name.
     is_shown: bool,
     /// The user by an earlier connection, which has the name until the map has granted it to this
@@ -41,7 +43,7 @@ struct User {
 enum NameState {
     /// The request is in flight.
     Asked,
-    /// The request is in flight, but the session has ended.
+    /// The session has ended while a request is in flight.
     Abandoned,
     /// The name is not free. The session may ask again.
     Refused,
@@ -109,6 +111,7 @@ impl Users {
             since,
             rooms: BTreeSet::new(),
             state: NameState::Asked,
+            is_asked: true,
             is_shown: false,
             earlier: None,
         };
@@ -128,7 +131,7 @@ impl Users {
                 let mut old = std::mem::replace(user, new);
                 // The client may have been at another server in the meantime, which the replica of
                 // this one does not show yet. So a name of this server is asked for, too.
-                let must_ask = !matches!(old.state, NameState::Asked | NameState::Abandoned);
+                let must_ask = !old.is_asked;
                 if old.state == NameState::Held {
                     user.earlier = Some(Box::new(old));
                     return Ok(Reserved { user: taken, replaced: None, must_ask, is_shown });
@@ -145,6 +148,7 @@ impl Users {
             return Answered::Free { is_shown: is_granted };
         };
         user.is_shown |= is_granted;
+        user.is_asked = false;
         match user.state {
             NameState::Asked => {
                 user.state = if is_granted { NameState::Granted } else { NameState::Refused };
@@ -163,7 +167,7 @@ impl Users {
     /// an entry of this server. `None` if it need not be asked.
     pub(crate) fn ask_again(&mut self, name: &str, who: ChannelId) -> Option<bool> {
         let user = self.of(name, who).filter(|user| user.state == NameState::Refused)?;
-        user.state = NameState::Asked;
+        (user.state, user.is_asked) = (NameState::Asked, true);
         Some(user.is_shown)
     }
 
@@ -203,12 +207,13 @@ impl Users {
             return false;
         }
         if let Some(earlier) = user.earlier.take() {
-            let is_shown = user.is_shown;
+            // A request of this session may still be in flight.
+            let (is_shown, is_asked) = (user.is_shown, user.is_asked);
             *user = *earlier;
-            user.is_shown = is_shown;
+            (user.is_shown, user.is_asked) = (is_shown, is_asked);
             return false;
         }
-        if user.state == NameState::Asked {
+        if user.is_asked {
             user.state = NameState::Abandoned;
             return false;
         }
