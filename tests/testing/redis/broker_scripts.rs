@@ -119,7 +119,11 @@ impl Calls {
                 }
                 Call { source: [TOPIC, MAP, script!("change")].concat(), keys, arguments }
             }
-            _ => Call { source: [TOPIC, script!("snapshot")].concat(), keys: keys(MAPS), arguments },
+            _ => {
+                let (entries, bytes) = (self.pick(&["0", "2", LONG]), self.pick(&["0", "90", LONG]));
+                arguments.extend([entries, bytes].map(str::to_owned));
+                Call { source: [TOPIC, script!("snapshot")].concat(), keys: keys(MAPS), arguments }
+            }
         }
     }
 
