@@ -98,8 +98,8 @@ impl EventLoopGroupBuilder {
         self
     }
 
-    /// Sets the name prefix of the threads, which are named `<name>-0`, `<name>-1` and so on. It must
-    /// not contain a NUL.
+    /// Sets the name prefix of the threads, which are named `<name>-0`, `<name>-1` and so on. It
+    /// must not contain a NUL.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self

@@ -6,8 +6,8 @@ use std::fmt;
 /// The operations that a registered source is watched for.
 ///
 /// Errors, and the end of both directions, are reported for any interest. The end of the peer's
-/// output alone, as after its `shutdown` or `close` of a TCP socket, is reported only while input is
-/// watched for. See [`EventLoop::register`](crate::EventLoop::register).
+/// output alone, as after its `shutdown` or `close` of a TCP socket, is reported only while input
+/// is watched for. See [`EventLoop::register`](crate::EventLoop::register).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Interest(mio::Interest);
 
