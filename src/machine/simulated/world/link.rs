@@ -20,8 +20,8 @@ const LAST_RETRANSMISSION: u64 = 30_000_000_000;
 #[cfg(feature = "durable")]
 const MESSAGE: usize = 500;
 
-/// The longest delay, in nanoseconds: about 146 years. A time of a simulation and a delay are a
-/// time.
+/// The longest delay, in nanoseconds: about 146 years. Added to the time of a simulation, it does
+/// not overflow.
 const LONGEST: u64 = 1 << 62;
 
 /// The latency between two sockets of one node, in nanoseconds.
