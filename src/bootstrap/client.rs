@@ -426,3 +426,49 @@ impl<M: 'static> ConnectCallback for ConnectWaiter<M> {
         self.0.complete(Err(error));
     }
 }
+
+#[cfg(all(test, not(netwheel_loom)))]
+mod tests {
+    use super::*;
+    use crate::{codec::RawBytes, pipeline::Pipeline};
+    use bytes::Bytes;
+    use std::{net::TcpListener, sync::mpsc};
+
+    /// Always wants the connection, and reports the result.
+    struct Reports(mpsc::Sender<Result>);
+
+    impl ConnectCallback for Reports {
+        fn is_wanted(&self) -> bool {
+            true
+        }
+
+        fn connected(self: Box<Self>, _: Arc<ChannelShared>) {
+            self.0.send(Ok(())).unwrap();
+        }
+
+        fn failed(self: Box<Self>, error: Error) {
+            self.0.send(Err(error)).unwrap();
+        }
+    }
+
+    /// A cancel that precedes the attempt is not lost, for one address and for several.
+    #[test]
+    fn an_attempt_that_was_cancelled_before_it_began_fails() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::Tcp(listener.local_addr().unwrap());
+        let group = EventLoopGroup::builder().threads(1).build().unwrap();
+        let client = ClientBootstrap::new(&group)
+            .pipeline(|_peer| Pipeline::codec(RawBytes).on_read(|_, _: Bytes| Ok(())));
+        let config = client.check(None).unwrap();
+        for addresses in 1..=3 {
+            let (event_loop, assignment) = client.assign(&config).unwrap();
+            let (result, results) = mpsc::channel();
+            let attempt = Attempt::new();
+            attempt.cancel(&event_loop.shared);
+            let call = Call { config: config.clone(), attempt, done: Box::new(Reports(result)) };
+            client.call(event_loop, assignment, vec![address.clone(); addresses], call, Connecting::submit);
+            let result = results.recv().unwrap();
+            assert!(matches!(result, Err(Error::Cancelled)), "{addresses} addresses: {result:?}");
+        }
+    }
+}

@@ -157,6 +157,10 @@ impl Dialer {
     }
 
     fn connect(self: &Arc<Self>, attempt: Attempt, done: Box<dyn ConnectCallback>) {
+        // The consumer may have gone during the lookup. The server must not see a connection then.
+        if !done.is_wanted() {
+            return done.failed(Error::Cancelled);
+        }
         let (addresses, first) = {
             let lookup = self.lock();
             (lookup.in_order(), lookup.first)

@@ -16,11 +16,12 @@ use crate::{
         source_inbox::{SourceCommand, SourceInbox},
     },
     metrics::Metrics,
+    sync::Locked,
     timer::QueueKey,
 };
 use std::{
     io::{self, ErrorKind},
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::Duration,
 };
 
@@ -30,8 +31,16 @@ pub(crate) struct Attempt(Arc<AttemptState>);
 
 struct AttemptState {
     inbox: Arc<SourceInbox<CancelConnect>>,
+    cancelling: Locked<Cancelling>,
+}
+
+#[derive(Default)]
+struct Cancelling {
+    /// Set by the first cancel. The loop refuses the command of a cancel that precedes the attempt,
+    /// and refuses the attempt because of this flag.
+    is_cancelled: bool,
     /// Cancels the attempts for several addresses, of which this one consists.
-    parts: OnceLock<Box<CancelParts>>,
+    parts: Option<Arc<CancelParts>>,
 }
 
 type CancelParts = dyn Fn() + Send + Sync;
@@ -43,23 +52,39 @@ impl SourceCommand for CancelConnect {}
 
 impl Attempt {
     pub(crate) fn new() -> Self {
-        Attempt(Arc::new(AttemptState { inbox: SourceInbox::new(), parts: OnceLock::new() }))
+        let cancelling = Locked::new(Cancelling::default());
+        Attempt(Arc::new(AttemptState { inbox: SourceInbox::new(), cancelling }))
     }
 
-    /// Sets the function that cancels the attempt, because it consists of several. Only the first
-    /// call takes effect.
+    /// Sets the function that cancels the attempt, because it consists of several. Calls it at once
+    /// if the attempt was cancelled before. Called at most once per attempt.
     pub(crate) fn cancels_with(&self, cancel: impl Fn() + Send + Sync + 'static) {
-        let _ = self.0.parts.set(Box::new(cancel));
+        let cancel: Arc<CancelParts> = Arc::new(cancel);
+        let is_cancelled = self.0.cancelling.change(|cancelling| {
+            let before = cancelling.parts.replace(cancel.clone());
+            (cancelling.is_cancelled, before)
+        });
+        if is_cancelled {
+            cancel();
+        }
     }
 
-    /// Cancels the attempt. `event_loop` is its loop.
+    /// Cancels the attempt, whether or not its loop has received it. `event_loop` is its loop.
     pub(crate) fn cancel(&self, event_loop: &LoopShared) {
-        if let Some(cancel) = self.0.parts.get() {
+        let parts = self.0.cancelling.change(|cancelling| {
+            cancelling.is_cancelled = true;
+            (cancelling.parts.clone(), ())
+        });
+        if let Some(cancel) = parts {
             return cancel();
         }
         // A full queue must not prevent this. The attempts of a loop that has ended have ended with
         // it.
         let _ = self.0.inbox.submit_always(event_loop, CancelConnect);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.0.cancelling.read(|cancelling| cancelling.is_cancelled)
     }
 }
 
@@ -161,6 +186,11 @@ impl Connecting {
 
 impl NewSource for Connecting {
     fn open(mut self: Box<Self>, ctx: &mut LoopContext<'_>) -> Option<Box<dyn Source>> {
+        // The loop drops the command of an earlier cancel. A later command follows the attempt.
+        if self.attempt.is_cancelled() {
+            self.refuse(ctx.loop_name, ctx.metrics, Error::Cancelled);
+            return None;
+        }
         let Pending { connection, .. } = self.pending.as_mut()?;
         if let Err(e) = ctx.io.selector.register(connection.stream.source(), ctx.key.token(), STREAM_INTEREST)
         {
