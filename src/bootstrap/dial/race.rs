@@ -120,12 +120,12 @@ impl Race {
         if let Some(timer) = timer {
             timer.cancel();
         }
-        self.arm();
+        self.arm(number);
         (self.connect)(address, attempt, Box::new(Racer { race: self.clone(), number }));
     }
 
-    /// Begins the next attempt after the delay.
-    fn arm(self: &Arc<Self>) {
+    /// Begins the attempt after `number` when the delay has passed.
+    fn arm(self: &Arc<Self>, number: usize) {
         if self.lock().waiting.is_empty() {
             return;
         }
@@ -134,7 +134,10 @@ impl Race {
         let Ok(timer) = self.event_loop.schedule_always(self.delay, move || me.begin_next()) else { return };
         let unused = {
             let mut state = self.lock();
-            if state.winner.is_some() || state.waiting.is_empty() {
+            // This thread may not be the loop. The next attempt may have begun in the meantime,
+            // and the stored timer is then that of a later attempt.
+            let is_latest = state.begun == number + 1;
+            if !is_latest || state.winner.is_some() || state.waiting.is_empty() {
                 Some(timer)
             } else {
                 state.timer.replace(timer)
