@@ -14,6 +14,7 @@ use std::{
     net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
+    time::Duration,
 };
 
 /// Makes the pipeline of a new connection, on the connection's loop.
@@ -69,6 +70,18 @@ pub(crate) trait ConnectCallback: Send {
 }
 
 impl Connection {
+    /// Makes the following close reset the connection, if its transport can do that. For a
+    /// connection that the program has not rejected: its end must not look like that of an empty
+    /// response.
+    #[cold]
+    pub(super) fn reset_on_close(&self, loop_name: &str) {
+        if self.stream.can_linger()
+            && let Err(e) = self.stream.linger(Duration::ZERO)
+        {
+            log::debug!("{loop_name}: a connection is closed without a reset: {e}");
+        }
+    }
+
     /// Sets the socket options of a connected socket, and creates its pipeline. A panic in the
     /// factory is returned as an error.
     pub(super) fn make_pipeline(&mut self) -> Result<AnyPipeline> {

@@ -266,12 +266,14 @@ impl ListenerSource {
     }
 }
 
-/// Sends a connection to the loop that will serve it.
+/// Sends a connection to the loop that will serve it. Resets the connection if the queue of that
+/// loop is full or closed.
 fn hand_over(ctx: &LoopContext<'_>, child: &LoopShared, connection: Connection) {
     ctx.metrics.accepted.add(1);
-    if let Err(refused) = child.submit(LoopMail::Adopt(Box::new(connection)), 0) {
+    if let Err(refused) = child.submit_with(0, Box::new(connection), LoopMail::Adopt) {
         ctx.metrics.rejected_by_loop.add(1);
-        let (name, reason) = (ctx.loop_name, refused.error());
+        let (name, (connection, reason)) = (ctx.loop_name, refused.into_parts());
+        connection.reset_on_close(name);
         log_throttled!(
             ctx.io.services,
             TURNED_AWAY,

@@ -18,7 +18,6 @@ use crate::{
     log_throttle::{NOT_OPENED, TURNED_AWAY, log_throttled},
 };
 use log::Level;
-use std::time::Duration;
 
 impl Turn {
     /// Opens the channel of an accepted connection.
@@ -79,13 +78,7 @@ impl Turn {
         let key = self.sources.next_key()?;
         let registered = self.io.selector.register(connection.stream.source(), key.token(), STREAM_INTEREST);
         if let Err(e) = registered {
-            // The program has not rejected the connection, so its end must not look like that of an
-            // empty response.
-            if connection.stream.can_linger()
-                && let Err(e) = connection.stream.linger(Duration::ZERO)
-            {
-                log::debug!("{}: a connection is closed without a reset: {e}", self.shared.name);
-            }
+            connection.reset_on_close(&self.shared.name);
             return Err(Error::io("watching a connection", e));
         }
         Ok(key)

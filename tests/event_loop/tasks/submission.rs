@@ -5,16 +5,17 @@ use crate::support::{
     journal::Journal,
     logs,
     loops::{Gate, advance, manual, on, settle, single},
-    servers::echo_server,
+    servers::{Quiet, echo_server},
     tcp::{assert_echoes, connect},
     wait::{PATIENCE, done, ms, wait_until, wait_until_or},
 };
 use netwheel::{
     ClientBootstrap, Completion, Error, EventLoop, EventLoopGroup, Handler, Pipeline, Result,
-    codec::RawBytes, shutdown::ShutdownOptions,
+    ServerBootstrap, codec::RawBytes, shutdown::ShutdownOptions,
 };
 use std::{
     collections::HashSet,
+    io::{ErrorKind, Read},
     sync::{Arc, Barrier, mpsc::channel},
     thread::yield_now,
     time::Duration,
@@ -475,4 +476,20 @@ fn e_29_a_full_queue_does_not_prevent_a_server_from_closing() {
     let closed = server.close();
     drop(gate);
     done(closed).unwrap();
+}
+
+#[test]
+fn an_accepted_connection_that_a_full_queue_refuses_is_reset() {
+    let acceptors = EventLoopGroup::builder().threads(1).build().unwrap();
+    let (group, event_loop) = single(EventLoopGroup::builder().max_pending_tasks(16));
+    let bootstrap = ServerBootstrap::new(&group).acceptor_group(&acceptors);
+    let server = bootstrap.pipeline(|_| Pipeline::codec(RawBytes).handler(Quiet)).bind("127.0.0.1:0");
+    let server = server.unwrap();
+    settle(&event_loop);
+    let gate = Gate::shut(&event_loop);
+    while event_loop.execute(|| ()).is_ok() {}
+    let end = connect(server.local_address()).read(&mut [0; 1]);
+    assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(acceptors.metrics()[0].rejected_by_loop, 1);
+    drop(gate);
 }
