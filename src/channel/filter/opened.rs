@@ -16,7 +16,7 @@ impl<'a> Opened<'a> {
         Opened { room, len: 0, spilled: Vec::new() }
     }
 
-    /// Returns the current end, for [`Opened::truncate`].
+    /// Returns the current end, for [`Opened::truncate`] and [`Opened::take_from`].
     pub(super) fn mark(&self) -> (usize, usize) {
         (self.len, self.spilled.len())
     }
@@ -25,6 +25,14 @@ impl<'a> Opened<'a> {
     pub(super) fn truncate(&mut self, mark: (usize, usize)) {
         self.len = mark.0;
         self.spilled.truncate(mark.1);
+    }
+
+    /// Takes the bytes behind the mark.
+    #[cold]
+    pub(super) fn take_from(&mut self, mark: (usize, usize)) -> Vec<u8> {
+        let taken = [&self.room[mark.0..self.len], &self.spilled[mark.1..]].concat();
+        self.truncate(mark);
+        taken
     }
 
     /// Fills the buffer, and keeps the bytes that do not fit.
@@ -81,5 +89,20 @@ mod tests {
         }
         let (len, spilled) = opened.finish();
         assert_eq!((&room[..len], &spilled[..]), (&b"abcd"[..], &b"ef"[..]));
+    }
+
+    #[test]
+    fn bytes_behind_a_mark_are_taken_from_both_memories() {
+        for before in ["", "ab", "abcd", "abcdef"] {
+            let mut room = [0; 4];
+            let mut opened = Opened::new(&mut room);
+            opened.put(before.as_bytes());
+            let mark = opened.mark();
+            opened.put(b"12345");
+            assert_eq!(opened.take_from(mark), b"12345");
+            opened.put(b"ghi");
+            let (len, spilled) = opened.finish();
+            assert_eq!([&room[..len], &spilled[..]].concat(), [before.as_bytes(), b"ghi"].concat());
+        }
     }
 }

@@ -83,8 +83,10 @@ impl FilterContext<'_> {
     }
 
     /// Adds a filter directly above the current one. It starts when the current one is established
-    /// or finished, and a finished one passes its unconsumed input to it. A call has one such
-    /// filter, the last.
+    /// or finished. A call has one such filter, the last.
+    ///
+    /// The inserted filter receives all bytes that the same call delivers, also those delivered
+    /// before the insertion. If the current filter is finished, its unconsumed input follows them.
     pub fn insert_above(&mut self, filter: impl Filter) {
         self.inserted = Some(Box::new(filter));
     }

@@ -221,18 +221,25 @@ impl Filters {
                 return Ok(());
             }
             woken = false;
-            let top = at + 1 == self.layers.len();
+            let mut top = at + 1 == self.layers.len();
             let mark = opened.mark();
             let mut above = Vec::new();
             let to: &mut dyn Collect = if top { opened } else { &mut above };
             let bytes = input.bytes();
             let length = bytes.len();
             let result = self.call(at, Some(to), lent, |filter, ctx| filter.read(ctx, bytes));
+            if top && at + 1 < self.layers.len() {
+                // The call has inserted a filter. The plaintext of the call belongs to that filter.
+                above = opened.take_from(mark);
+                top = false;
+            }
             let taken = match result {
                 Ok(taken) => taken.min(length),
                 Err(error) => {
                     // What precedes the error is delivered, however the input was split.
                     if state.is_established() {
+                        // A filter that this call has inserted.
+                        self.begin(lent)?;
                         self.pass(at + 1, FilterInput::Own(above, 0), false, opened, lent)?;
                     } else {
                         opened.truncate(mark);

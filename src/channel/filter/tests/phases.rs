@@ -233,6 +233,84 @@ fn an_inserted_filter_gets_the_rest_of_the_input() {
     assert_eq!(recorder.take()[1..], ["hello"]);
 }
 
+/// Flips the highest bit of each byte in both directions.
+struct Flip;
+
+impl Flip {
+    fn flip(bytes: &[u8]) -> Vec<u8> {
+        bytes.iter().map(|byte| byte ^ 0x80).collect()
+    }
+}
+
+impl Filter for Flip {
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        ctx.deliver(&Self::flip(input));
+        Ok(input.len())
+    }
+
+    fn write(&mut self, ctx: &mut FilterContext<'_>, plain: &[u8]) -> Result {
+        ctx.output().extend(Self::flip(plain));
+        Ok(())
+    }
+
+    fn state(&self) -> FilterState {
+        FilterState::Established
+    }
+}
+
+/// Becomes established with its first byte, which it consumes, and inserts [`Flip`]. Passes bytes
+/// on up to a `!`, where it takes the state `end`, or fails if there is none.
+struct Outer {
+    inserted: bool,
+    state: FilterState,
+    end: Option<FilterState>,
+}
+
+impl Filter for Outer {
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        let start = usize::from(!self.inserted && !input.is_empty());
+        let mark = input.iter().position(|byte| *byte == b'!');
+        ctx.deliver(&input[start..mark.unwrap_or(input.len())]);
+        if start > 0 {
+            ctx.insert_above(Flip);
+            (self.inserted, self.state) = (true, FilterState::Established);
+        }
+        let Some(mark) = mark else { return Ok(input.len()) };
+        self.state = self.end.ok_or(PeerError::Corrupted("a mark"))?;
+        Ok(mark + 1)
+    }
+
+    fn state(&self) -> FilterState {
+        self.state
+    }
+}
+
+#[test]
+fn an_inserted_filter_gets_the_plaintext_of_the_call_that_inserts_it_however_it_is_split() {
+    let (one, two) = (Flip::flip(b"one\ntw"), Flip::flip(b"o\nthree\n"));
+    let all = [b"x", &one[..], &two].concat();
+    let marked = [b"x", &one[..], b"!", &two].concat();
+    let check = |state, wire: &[u8], end, expected: &[&str]| {
+        for split in 0..=wire.len() {
+            let recorder = Recorder::default();
+            let mut channel = channel(&recorder, Outer { inserted: false, state, end });
+            for part in [&wire[..split], &wire[split..]] {
+                // The channel may have closed at the mark.
+                let _ = channel.write_inbound(part);
+            }
+            assert_eq!(recorder.take()[1..], *expected, "{state:?} and {end:?}, split at {split}");
+        }
+    };
+    for state in [FilterState::Handshaking, FilterState::Established] {
+        check(state, &all, None, &["one", "two", "three"]);
+        check(state, &marked, Some(FilterState::Finished), &["one", "two", "three"]);
+        check(state, &marked, Some(FilterState::InputEnded), &["one", "inactive"]);
+    }
+    // A failed handshake delivers nothing.
+    let failed = ["one", &format!("{:#}", Error::from(PeerError::Corrupted("a mark"))), "inactive"];
+    check(FilterState::Established, &marked, None, &failed);
+}
+
 #[test]
 fn a_filter_that_an_established_one_inserts_starts_without_further_input() {
     /// Is established, and inserts [`Greeting`] with its first input, which it consumes.
