@@ -2,7 +2,8 @@
 //!
 //! A channel with filters starts with a placeholder instead of a pipeline. When all filters are
 //! established, the pipeline is made and `active` is called. A filter that an active channel starts
-//! (STARTTLS) takes over at the end of the turn: until then nothing is read or delivered.
+//! (STARTTLS) takes over at the end of the turn: until then nothing is read or delivered. Whenever
+//! an active channel has filters that are not established, `handshake_timeout` runs.
 //!
 //! Invariants: nothing of the program is called before the filters are established. After a failure
 //! nothing is opened or sealed; pending output of the filters (an alert) is still written.
@@ -62,11 +63,7 @@ impl ChannelCore {
         let key = self.state.key();
         let Some(filters) = self.state.extras.filters_mut() else { return };
         filters.attach(key, &services.sender);
-        if filters.deadline.is_none() {
-            let deadline = services.now.saturating_add(self.state.config.handshake_timeout);
-            let due = Due::Channel(TimerToken::new(key, ChannelTimer::Handshake));
-            filters.deadline = Some(services.queue.insert(deadline, due));
-        }
+        self.state.arm_handshake(services);
         let ended = self.state.status.input_ended();
         let begun = self.state.with_filters(services, |filters, lent| {
             filters.begin(lent)?;
@@ -84,6 +81,7 @@ impl ChannelCore {
     pub(crate) fn proceed_with_handshake(&mut self, services: &mut LoopServices) {
         // Nearly all calls are later than the handshake.
         let is_complete = self.state.status.is_active()
+            && !self.state.status.has(ReadDemand::HANDSHAKING)
             && self
                 .state
                 .extras
@@ -105,6 +103,11 @@ impl ChannelCore {
         }
         let Some(filters) = self.state.extras.filters_mut() else { return };
         if !filters.is_established() {
+            // A filter may have been inserted on an active channel. One that a callback has added
+            // starts later.
+            if !filters.has_failed() && !filters.has_added() {
+                self.state.arm_handshake(services);
+            }
             return;
         }
         if let Some(deadline) = filters.deadline.take() {
@@ -333,6 +336,16 @@ impl ChannelState {
         self.note_filters();
         self.want_attention(services);
         Ok(())
+    }
+
+    /// Starts `handshake_timeout`, unless it runs already.
+    fn arm_handshake(&mut self, services: &mut LoopServices) {
+        let (key, timeout) = (self.key(), self.config.handshake_timeout);
+        let Some(filters) = self.extras.filters_mut() else { return };
+        if filters.deadline.is_none() {
+            let due = Due::Channel(TimerToken::new(key, ChannelTimer::Handshake));
+            filters.deadline = Some(services.queue.insert(services.now.saturating_add(timeout), due));
+        }
     }
 
     fn cancel_handshake(&mut self, services: &mut LoopServices) {

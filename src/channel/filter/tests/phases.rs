@@ -311,45 +311,85 @@ fn an_inserted_filter_gets_the_plaintext_of_the_call_that_inserts_it_however_it_
     check(FilterState::Established, &marked, None, &failed);
 }
 
+/// Is established, and inserts [`Greeting`] with its first input, which it consumes.
+struct Inserting(bool);
+
+impl Filter for Inserting {
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        if std::mem::replace(&mut self.0, true) {
+            ctx.deliver(input);
+        } else {
+            ctx.insert_above(Greeting(false));
+        }
+        Ok(input.len())
+    }
+
+    fn state(&self) -> FilterState {
+        FilterState::Established
+    }
+}
+
+/// Sends a line when it starts, and is established with its first input, which it consumes.
+struct Greeting(bool);
+
+impl Filter for Greeting {
+    fn start(&mut self, ctx: &mut FilterContext<'_>) -> Result {
+        ctx.output().extend(b"hello\n");
+        Ok(())
+    }
+
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        if std::mem::replace(&mut self.0, true) {
+            ctx.deliver(input);
+        }
+        Ok(input.len())
+    }
+
+    fn state(&self) -> FilterState {
+        if self.0 { FilterState::Established } else { FilterState::Handshaking }
+    }
+}
+
 #[test]
 fn a_filter_that_an_established_one_inserts_starts_without_further_input() {
-    /// Is established, and inserts [`Greeting`] with its first input, which it consumes.
-    struct Inserting(bool);
-
-    impl Filter for Inserting {
-        fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
-            if !std::mem::replace(&mut self.0, true) {
-                ctx.insert_above(Greeting);
-            }
-            Ok(input.len())
-        }
-
-        fn state(&self) -> FilterState {
-            FilterState::Established
-        }
-    }
-
-    /// Sends a line when it starts.
-    struct Greeting;
-
-    impl Filter for Greeting {
-        fn start(&mut self, ctx: &mut FilterContext<'_>) -> Result {
-            ctx.output().extend(b"hello\n");
-            Ok(())
-        }
-
-        fn read(&mut self, _: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
-            Ok(input.len())
-        }
-
-        fn state(&self) -> FilterState {
-            FilterState::Handshaking
-        }
-    }
-
     let mut channel = channel(&Recorder::default(), Inserting(false));
     channel.write_inbound(b"x").unwrap();
     assert_eq!(channel.read_outbound(), &b"hello\n"[..]);
+}
+
+#[test]
+fn a_filter_that_is_inserted_on_an_active_channel_has_the_handshake_timeout() {
+    let recorder = Recorder::default();
+    let mut channel = channel(&recorder, Inserting(false));
+    channel.advance(Duration::from_secs(20));
+    channel.write_inbound(b"x").unwrap();
+    channel.advance(Duration::from_secs(9));
+    assert!(channel.is_open());
+    channel.advance(Duration::from_secs(1));
+    assert!(channel.is_closed());
+    let after = Duration::from_secs(10);
+    let error = Error::TimedOut { operation: "the handshake", after };
+    assert_eq!(recorder.take()[1..], [format!("{error:#}"), "inactive".into()]);
+    assert_eq!(channel.timers(), 0);
+}
+
+#[test]
+fn a_filter_that_is_inserted_on_an_active_channel_and_completes_sends_the_messages_that_wait() {
+    let recorder = Recorder::default();
+    let mut channel = channel(&recorder, Inserting(false));
+    channel.write_inbound(b"x").unwrap();
+    assert_eq!(channel.read_outbound(), &b"hello\n"[..]);
+    channel.channel().write("between".into()).unwrap();
+    channel.run_pending();
+    assert!(channel.read_outbound().is_empty());
+    channel.advance(Duration::from_secs(9));
+    channel.write_inbound(b"y").unwrap();
+    assert_eq!(channel.read_outbound(), &b"between\n"[..]);
+    assert_eq!(channel.timers(), 0);
+    channel.advance(Duration::from_secs(20));
+    channel.write_inbound(b"one\n").unwrap();
+    assert_eq!(channel.read_outbound(), &b"one\n"[..]);
+    assert_eq!(recorder.take()[1..], ["one"]);
 }
 
 /// Inserts another one of itself each time, and consumes nothing.
