@@ -430,7 +430,7 @@ impl<M: 'static> ConnectCallback for ConnectWaiter<M> {
 #[cfg(all(test, not(netwheel_loom)))]
 mod tests {
     use super::*;
-    use crate::{codec::RawBytes, pipeline::Pipeline};
+    use crate::{channel::Pipeline, codec::RawBytes};
     use bytes::Bytes;
     use std::{net::TcpListener, sync::mpsc};
 
