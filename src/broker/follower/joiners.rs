@@ -33,9 +33,14 @@ impl Joiners {
         self.by_turn.is_empty()
     }
 
-    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.by_turn.len()
+    }
+
+    /// Returns something that changes when a joiner is brought forward: it gets another turn, or
+    /// leaves.
+    pub(super) fn turns(&self) -> (u64, usize) {
+        (self.next_turn, self.len())
     }
 
     pub(super) fn remove(&mut self, id: JoinerId) -> bool {

@@ -304,17 +304,19 @@ impl<P: Clone> Follower<P> {
         }
     }
 
-    /// Serves joiners with a new answer. An answer that brings neither the members nor the first
-    /// joiner forward is not asked for again at once.
+    /// Serves joiners with a new answer. An answer that brings neither the members nor a joiner
+    /// forward is not asked for again at once.
     fn serve_after_read(
         &mut self,
         read: u64,
         before: (Option<Position>, Option<(JoinerId, Option<Position>)>),
     ) {
         if before.1.is_some() && self.has_room() {
+            let turns = self.joiners.turns();
             self.deliver_ahead();
             self.serve_joiners();
-            self.has_failed |= before == (self.position(), self.joiners.first_of_read(read));
+            self.has_failed |= before == (self.position(), self.joiners.first_of_read(read))
+                && turns == self.joiners.turns();
         }
     }
 

@@ -710,3 +710,32 @@ fn members_are_told_of_messages_that_were_deleted_from_the_history() {
         assert_eq!(follower.position(), Some(Position::new(1, 10)));
     }
 }
+
+/// One read may serve a joiner shortly before the first one, whose messages it does not reach.
+#[test]
+fn an_answer_that_brings_a_later_joiner_forward_has_not_failed() {
+    const TOP: u64 = 30;
+    let limits = FollowerLimits { read_messages: 20, read_bytes: 30, ..LIMITS };
+    let mut follower: Follower<()> = Follower::new(limits);
+    follower.join(0, JoinFrom::After { position: Position::new(1, 12), or_last: 0 });
+    follower.join(1, JoinFrom::After { position: Position::new(1, 3), or_last: 0 });
+    let mut admitted = 0;
+    for _ in 0..100 {
+        match follower.next_step() {
+            Some(FollowerStep::Read(read, range)) => {
+                let ReadFrom::After(after) = range.from else { panic!("{range:?}") };
+                // As many as fit into the bytes of a read.
+                let items = (after + 1..=TOP).take(3);
+                let item = |offset| Item { position: Position::new(1, offset), payload: (), size: 10 };
+                let items = items.map(item).collect();
+                follower
+                    .answered(read, Ok(ReadAnswer { epochs: Epochs::first(1), top: TOP, oldest: 1, items }));
+                assert!(!follower.needs_retry(), "behind {after}");
+            }
+            Some(FollowerStep::Admit(_)) => admitted += 1,
+            Some(_) => {}
+            None => break,
+        }
+    }
+    assert_eq!(admitted, 2);
+}
