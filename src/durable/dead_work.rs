@@ -26,9 +26,9 @@ pub(super) enum DeadAction {
 #[derive(Debug, Clone, Copy)]
 struct Selected {
     at: i64,
-    /// The latest time of a letter: `at`, and in the end any time, because the clock may have been
-    /// set back since a letter died.
-    until: i64,
+    /// After all that died by `at`, those whose time is later than this. They died before the clock
+    /// was set back.
+    ahead_of: Option<i64>,
     total: u64,
 }
 
@@ -60,7 +60,8 @@ impl DeadWork {
     /// ends.
     pub(super) fn select(&mut self, counts: &[TopicCounts], now: i64) {
         let topic = counts.iter().find(|counts| counts.topic == self.topic);
-        self.selected = Some(Selected { at: now, until: now, total: topic.map_or(0, |topic| topic.dead) });
+        self.selected =
+            Some(Selected { at: now, ahead_of: None, total: topic.map_or(0, |topic| topic.dead) });
     }
 
     /// Returns the letters of the next transaction, or `None` if there are no more.
@@ -71,7 +72,11 @@ impl DeadWork {
             DeadAction::Remove => REMOVED_AT_ONCE as u64,
         };
         let limit = usize::try_from(selected.total.saturating_sub(self.done).min(at_once)).unwrap_or(0);
-        (limit > 0).then(|| DeadLetters { topic: self.topic.clone(), until: selected.until, keep: 0, limit })
+        let (after, until) = match selected.ahead_of {
+            None => (i64::MIN, selected.at),
+            Some(now) => (now, i64::MAX),
+        };
+        (limit > 0).then(|| DeadLetters { topic: self.topic.clone(), after, until, keep: 0, limit })
     }
 
     /// Returns when the letters of the next transaction are due: spread evenly.
@@ -84,15 +89,16 @@ impl DeadWork {
         (self.done..).take(letters.limit).map(due).collect()
     }
 
-    /// Notes that a transaction has changed some letters. Returns the work if there may be more.
-    pub(super) fn advance(mut self, letters: &DeadLetters, changed: u64) -> Option<Self> {
+    /// Notes that a transaction has changed some letters, at a present time. Returns the work if
+    /// there may be more.
+    pub(super) fn advance(mut self, letters: &DeadLetters, changed: u64, now: i64) -> Option<Self> {
         self.done = self.done.saturating_add(changed);
         let mut may_be_more = true;
         if changed < letters.limit as u64
             && let Some(selected) = &mut self.selected
         {
-            may_be_more = selected.until < i64::MAX;
-            selected.until = i64::MAX;
+            may_be_more = selected.ahead_of.is_none();
+            selected.ahead_of = Some(now);
         }
         if may_be_more && self.next().is_some() {
             return Some(self);
@@ -126,12 +132,12 @@ mod tests {
             let letters = work.next().unwrap();
             assert_eq!((letters.limit, letters.until), (256, 1_000));
             dues.extend(work.dues(&letters, 6000));
-            work = work.advance(&letters, 256).unwrap();
+            work = work.advance(&letters, 256, 1_000).unwrap();
         }
         let letters = work.next().unwrap();
         dues.extend(work.dues(&letters, 6000));
         assert_eq!(dues, (0..600).map(|letter| 1_000 + 10 * letter).collect::<Vec<_>>());
-        assert!(work.advance(&letters, 88).is_none());
+        assert!(work.advance(&letters, 88, 1_000).is_none());
         assert!(matches!(done.take(), Some(Ok(600))));
     }
 
@@ -143,10 +149,11 @@ mod tests {
         work.select(&[TopicCounts::new("topic".to_owned(), 0, 5000)], 0);
         let letters = work.next().unwrap();
         assert_eq!((letters.limit, letters.until), (REMOVED_AT_ONCE, 0));
-        let work = work.advance(&letters, 3).unwrap();
+        let work = work.advance(&letters, 3, 10).unwrap();
         let letters = work.next().unwrap();
-        assert_eq!(letters.until, i64::MAX, "letters from before the clock was set back");
-        assert!(work.advance(&letters, 1).is_none());
+        let ahead = (10, i64::MAX);
+        assert_eq!((letters.after, letters.until), ahead, "from before the clock was set back");
+        assert!(work.advance(&letters, 1, 20).is_none());
         assert!(matches!(done.take(), Some(Ok(4))));
     }
 }

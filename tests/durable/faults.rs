@@ -121,9 +121,12 @@ fn queries_do_not_keep_an_end_from_being_repeated() {
 /// Each failure has a pause, which is that of the starts. The end waits for its own one only.
 #[test]
 fn starts_that_fail_do_not_keep_an_end_from_being_repeated() {
-    let store = FaultyStore::new(|number, changes| {
+    let mut has_failed = false;
+    let store = FaultyStore::new(move |number, changes| {
+        let ends = changes.iter().any(|change| matches!(change, Change::End { .. }));
         let starts = changes.iter().any(|change| matches!(change, Change::Start(_)));
-        let fails = number == 1 || number > 1 && starts;
+        let fails = ends && !has_failed || number > 0 && starts;
+        has_failed |= ends;
         fails.then(|| Fault::Error(StoreError::Busy("injected".into())))
     });
     let (group, timers, runs) = start_on(store);

@@ -398,7 +398,7 @@ fn a_handler_may_shut_its_loop_down_while_others_are_to_be_called() {
     });
     let builder = DurableTimers::builder(MemoryDisk::new().open().unwrap());
     let builder = builder.topic(topic.delivery(Delivery::AtMostOnce)).fires_per_turn(1);
-    let timers = builder.max_commit_delay(ms(500)).start(&group).unwrap();
+    let timers = builder.max_commit_delay(ms(1000)).start(&group).unwrap();
     let at = SystemTime::now() + ms(100);
     let numbers: Vec<u32> = (0..TIMERS).collect();
     done(timers.start_many(numbers.iter().map(|n| timers.at("topic", at, n)))).unwrap();

@@ -16,8 +16,12 @@ pub(in crate::durable) struct KeptTopic {
 impl KeptTopic {
     /// Returns the letters to remove: the old ones, and those beyond the number to keep.
     pub(super) fn surplus(&self, now: i64) -> impl Iterator<Item = DeadLetters> + '_ {
-        let letters =
-            |until, keep| DeadLetters { topic: self.name.clone(), until, keep, limit: REMOVED_AT_ONCE };
+        let letters = |until, keep| DeadLetters {
+            until,
+            keep,
+            limit: REMOVED_AT_ONCE,
+            ..DeadLetters::new(self.name.as_str())
+        };
         let old = self.keep.millis.map(move |millis| letters(now.saturating_sub(millis), 0));
         let many = self.keep.letters.map(move |keep| letters(i64::MAX, keep));
         old.into_iter().chain(many)

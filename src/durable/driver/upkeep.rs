@@ -60,7 +60,7 @@ impl Writer {
             self.count();
         }
         self.maintain();
-        if let Some(rest) = work.advance(&letters, changed) {
+        if let Some(rest) = work.advance(&letters, changed, self.clock.present_millis()) {
             self.put_back(StoreRequest::DeadWork(rest));
         }
     }

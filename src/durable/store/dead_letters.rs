@@ -6,6 +6,8 @@
 pub struct DeadLetters {
     /// The name of the topic.
     pub topic: String,
+    /// Only letters that died later, in milliseconds since 1970 (UTC).
+    pub after: i64,
     /// Only letters that died by then, in milliseconds since 1970 (UTC).
     pub until: i64,
     /// This many letters of the topic, the latest, are not selected.
@@ -17,7 +19,7 @@ pub struct DeadLetters {
 impl DeadLetters {
     /// Selects all dead letters of a topic.
     pub fn new(topic: impl Into<String>) -> Self {
-        DeadLetters { topic: topic.into(), until: i64::MAX, keep: 0, limit: usize::MAX }
+        DeadLetters { topic: topic.into(), after: i64::MIN, until: i64::MAX, keep: 0, limit: usize::MAX }
     }
 
     /// Returns how many letters to select of a topic that has `dead` letters.

@@ -8,6 +8,7 @@ use crate::durable::{
     id::TimerId,
     store::{
         change::{LoadRange, Loaded},
+        dead_letters::DeadLetters,
         listing::{TimerFilter, TimerInfo, TopicCounts},
         row::{DueKey, TimerRow},
     },
@@ -174,7 +175,12 @@ pub(super) fn counts(tables: &Tables) -> Vec<TopicCounts> {
 }
 
 /// Returns the ids of the oldest dead letters of a topic that died by `until`.
-pub(super) fn oldest_dead(tables: &Tables, topic: usize, until: i64, limit: usize) -> Vec<TimerId> {
-    let letters = behind(&tables.dead, topic, DueKey::FIRST).take_while(|key| key.due <= until);
-    letters.take(limit).map(|key| key.id).collect()
+pub(super) fn oldest_dead(
+    tables: &Tables,
+    topic: usize,
+    letters: &DeadLetters,
+    limit: usize,
+) -> Vec<TimerId> {
+    let dead = behind(&tables.dead, topic, DueKey::FIRST).skip_while(|key| key.due <= letters.after);
+    dead.take_while(|key| key.due <= letters.until).take(limit).map(|key| key.id).collect()
 }

@@ -35,5 +35,5 @@ fn select(batch: &mut MemoryBatch<'_>, letters: &DeadLetters) -> Vec<TimerId> {
     let Some(topic) = tables.topic(&letters.topic) else { return Vec::new() };
     let dead = tables.topics.get(topic).map_or(0, |topic| topic.dead);
     let limit = letters.limit_of(i64::try_from(dead).unwrap_or(i64::MAX));
-    reads::oldest_dead(tables, topic, letters.until, usize::try_from(limit).unwrap_or(0))
+    reads::oldest_dead(tables, topic, letters, usize::try_from(limit).unwrap_or(0))
 }

@@ -77,8 +77,8 @@ fn surplus(session: &mut PostgresSession, letters: &DeadLetters) -> Result<Optio
     let rows = session.query(
         "SELECT n.id, (SELECT coalesce(sum(c.dead), 0)::bigint FROM {schema}.counts c WHERE c.topic = n.id)
         FROM {schema}.topics n WHERE n.name = $1
-            AND EXISTS (SELECT FROM {schema}.timers WHERE state = 1 AND topic = n.id AND due <= $2)",
-        &[&letters.topic, &letters.until],
+            AND EXISTS (SELECT FROM {schema}.timers WHERE state = 1 AND topic = n.id AND due > $3 AND due <= $2)",
+        &[&letters.topic, &letters.until, &letters.after],
     )?;
     let Some(row) = rows.first() else { return Ok(None) };
     let limit = letters.limit_of(column(row, 1)?);
@@ -89,9 +89,9 @@ fn surplus(session: &mut PostgresSession, letters: &DeadLetters) -> Result<Optio
 fn select(session: &mut PostgresSession, letters: &DeadLetters) -> Result<Vec<TimerId>, StoreError> {
     let Some((topic, limit)) = surplus(session, letters)? else { return Ok(Vec::new()) };
     let rows = session.query(
-        "SELECT id FROM {schema}.timers WHERE state = 1 AND topic = $1 AND due <= $2
+        "SELECT id FROM {schema}.timers WHERE state = 1 AND topic = $1 AND due > $4 AND due <= $2
         ORDER BY due, id LIMIT $3 FOR UPDATE SKIP LOCKED",
-        &[&topic, &letters.until, &limit],
+        &[&topic, &letters.until, &limit, &letters.after],
     )?;
     rows.iter().map(|row| column(row, 0).map(TimerId::new)).collect()
 }

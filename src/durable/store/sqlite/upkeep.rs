@@ -9,7 +9,7 @@ use rusqlite::{OptionalExtension, params};
 
 /// The dead letters to change. The oldest are found with their index.
 const SELECT: &str = "SELECT id FROM timers INDEXED BY timers_dead_due
-    WHERE state = 1 AND topic = ?1 AND due <= ?2 ORDER BY due, id LIMIT ?3";
+    WHERE state = 1 AND topic = ?1 AND due > ?4 AND due <= ?2 ORDER BY due, id LIMIT ?3";
 
 pub(super) fn set_paused(store: &mut SqliteStore, topic: &str, is_paused: bool) -> Result<bool, StoreError> {
     SqliteBatch::new(store, 0).transact(|batch| {
@@ -62,7 +62,7 @@ fn select(batch: &mut SqliteBatch<'_>, letters: &DeadLetters) -> Result<Vec<Time
     let found = topic.query_row([&letters.topic], |row| Ok((row.get(0)?, row.get(1)?)));
     let Some((topic, dead)): Option<(i64, i64)> = found.optional().store()? else { return Ok(Vec::new()) };
     let mut statement = connection.prepare_cached(SELECT).store()?;
-    let values = params![topic, letters.until, letters.limit_of(dead)];
+    let values = params![topic, letters.until, letters.limit_of(dead), letters.after];
     let ids = statement.query_map(values, |row| row.get(0).map(TimerId::new)).store()?;
     ids.collect::<rusqlite::Result<_>>().store()
 }
