@@ -68,9 +68,8 @@ fn check<'a>(what: &str, name: &'a str, max: usize) -> Result<Cow<'a, str>, Stri
         return Err(format!("the name of a {what} mixes scripts"));
     }
     if name.chars().any(is_right_to_left) && !keeps_its_order(&name) {
-        return Err(format!(
-            "the name of a {what} that is written from right to left must begin with a letter, and end with a letter or digit"
-        ));
+        let why = "is written from right to left must begin with a letter, and end with a letter or digit";
+        return Err(format!("the name of a {what} that {why}"));
     }
     Ok(name)
 }
@@ -84,9 +83,10 @@ fn keeps_its_order(name: &str) -> bool {
 }
 
 /// Returns whether this is a letter of a script that is written from right to left: of the blocks
-/// that Unicode's DerivedBidiClass reserves for these.
+/// that Unicode's DerivedBidiClass reserves for these. Geresh and gershayim, and two Arabic signs,
+/// count as letters.
 fn is_right_to_left(c: char) -> bool {
     let is_reserved = matches!(u32::from(c),
         0x590..=0x8FF | 0xFB1D..=0xFDFF | 0xFE70..=0xFEFF | 0x10800..=0x10FFF | 0x1E800..=0x1EFFF);
-    is_reserved && c.is_alphabetic()
+    is_reserved && (c.is_alphabetic() || matches!(c, '\u{5F3}' | '\u{5F4}' | '\u{6FD}' | '\u{6FE}'))
 }

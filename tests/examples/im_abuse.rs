@@ -388,7 +388,9 @@ fn a_name_that_looks_like_one_in_use_is_refused() {
 #[test]
 fn names_that_are_drawn_alike_are_not_both_allowed() {
     let world = World::new();
-    for name in ["\u{5D0}1", "\u{5D3}\u{5D5}\u{5D3}-7", "\u{627}\u{628}\u{64B}", "\u{5D0}_\u{5D1}"] {
+    for name in
+        ["\u{5D0}1", "\u{5D3}\u{5D5}\u{5D3}-7", "\u{627}\u{628}\u{64B}", "\u{5D0}_\u{5D1}", "\u{5D2}\u{5F3}"]
+    {
         world.login(name);
     }
     for name in ["1\u{5D0}", "-\u{5D0}", "\u{5D0}-", "7-\u{5D3}\u{5D5}\u{5D3}"] {
