@@ -74,8 +74,8 @@ use crate::{
     id::Key,
 };
 
-/// How often a channel whose loop ends is flushed. A handler that writes in each notification would
-/// keep the loop from its end.
+/// How often a channel whose loop ends is flushed at most, so that no channel keeps the loop from
+/// its end.
 const LAST_FLUSHES: usize = 1024;
 
 /// A channel core and the transport that carries its bytes.
@@ -240,14 +240,14 @@ impl<T: Transport> ChannelDriver<T> {
         Next::Stay
     }
 
-    /// Sends the bytes that the kernel accepts without blocking, whatever the share of a turn, and
-    /// the end of the filters' output. For a channel whose loop ends.
+    /// Sends pending bytes of a channel whose loop ends. If the channel closes gracefully, these are
+    /// all bytes that the kernel accepts without blocking, and the end of the filters' output.
     pub(crate) fn flush_to_end(&mut self, io: &mut LoopIo) {
         for _ in 0..LAST_FLUSHES {
             self.flush(io);
             let state = &self.core.state;
-            let is_stopped = state.status.has(Readiness::WRITE_BLOCKED)
-                || state.status.closes_at_once()
+            let is_stopped = !state.status.closes_gracefully()
+                || state.status.has(Readiness::WRITE_BLOCKED)
                 || state.is_held_up(Direction::Write);
             if is_stopped || !state.has_unsent() {
                 break;

@@ -146,7 +146,7 @@ fn a_channel_that_closes_with_its_loop_sends_its_end_mark() {
 /// The last step sends what the kernel accepts, also beyond the share of a turn.
 #[test]
 fn a_channel_that_closes_with_its_loop_sends_more_than_the_share_of_a_turn() {
-    const LENGTH: usize = 150_000;
+    const LENGTH: usize = 70_000;
     let mut by_hand = EventLoopGroup::builder().build_manual().unwrap();
     let server = ServerBootstrap::new(by_hand.group())
         .channel_options(ChannelOptions::new().writes_per_turn(1))
