@@ -4,7 +4,10 @@
 
 use super::{ChannelDriver, loop_io::LoopIo, transport::Transport};
 use crate::{
-    channel::{LoopServices, core::ChannelCore},
+    channel::{
+        LoopServices,
+        core::{ChannelCore, ReadDemand},
+    },
     error::Error,
     metrics::Metrics,
 };
@@ -37,6 +40,10 @@ pub(super) fn seal(core: &mut ChannelCore, services: &mut LoopServices) -> usize
     if let Err(error) = core.state.seal(services) {
         fail(core, services, error);
         return 0;
+    }
+    if core.state.status.has(ReadDemand::HANDSHAKING) && core.state.status.is_active() {
+        // A filter may have begun another handshake with its output.
+        core.proceed_with_handshake(services);
     }
     core.state.extras.sealed_wire().len()
 }

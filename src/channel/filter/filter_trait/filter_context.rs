@@ -83,8 +83,9 @@ impl FilterContext<'_> {
     }
 
     /// Adds a filter directly above the current one. It starts when the current one is established
-    /// or finished. A call has one such filter, the last. `handshake_timeout` applies until all
-    /// filters are established, also on an active channel.
+    /// or finished, or at once if filters above it have started. A call has one such filter, the
+    /// last. `handshake_timeout` applies until all filters are established, also on an active
+    /// channel.
     ///
     /// The inserted filter receives all bytes that the same call delivers, also those delivered
     /// before the insertion. If the current filter is finished, its unconsumed input follows them.

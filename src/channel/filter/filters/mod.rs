@@ -191,12 +191,17 @@ impl Filters {
             && !self.surroundings.announced
             && (self.begun == 0 || self.layers[self.begun - 1].state.is_established())
         {
-            self.begun += 1;
-            let at = self.begun - 1;
-            self.call(at, None, lent, |filter, ctx| filter.start(ctx))?;
-            if self.layers.get(at).is_some_and(|layer| layer.state == FilterState::Finished) {
-                self.remove(at);
-            }
+            self.start(self.begun, lent)?;
+        }
+        Ok(())
+    }
+
+    /// Starts the filter at `at`. Those below have started.
+    fn start(&mut self, at: usize, lent: &mut Lent<'_>) -> Result {
+        self.begun += 1;
+        self.call(at, None, lent, |filter, ctx| filter.start(ctx))?;
+        if self.layers.get(at).is_some_and(|layer| layer.state == FilterState::Finished) {
+            self.remove(at);
         }
         Ok(())
     }
@@ -291,6 +296,11 @@ impl Filters {
                 return Err(Error::Full { resource: Resource::Filters, limit: MAX_INSERTED });
             }
             self.layers.insert(at + 1, Layer::new(filter));
+            if at + 1 < self.begun {
+                // The filters above have started, so `begin` would take it for started, too.
+                let started = self.start(at + 1, lent);
+                return result.and_then(|value| started.map(|()| value));
+            }
         }
         result
     }

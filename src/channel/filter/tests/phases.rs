@@ -329,6 +329,40 @@ impl Filter for Inserting {
     }
 }
 
+/// The filters above the inserted one have started. They are not started again.
+#[test]
+fn a_filter_that_is_inserted_between_two_starts_at_once() {
+    let recorder = Recorder::default();
+    let pipeline = Pipeline::codec(Line::new()).handler(recorder.clone());
+    let builder = EmbeddedChannel::builder(pipeline).filter(Inserting(false)).filter(Once(false));
+    let mut channel = builder.build().unwrap();
+    channel.write_inbound(b"x").unwrap();
+    assert_eq!(channel.read_outbound(), &b"hello\n"[..]);
+    channel.write_inbound(b"y").unwrap();
+    channel.write_inbound(b"one\n").unwrap();
+    assert_eq!(channel.read_outbound(), &b"one\n"[..]);
+    assert_eq!(recorder.take()[1..], ["one"]);
+}
+
+/// Fails if it is started twice.
+struct Once(bool);
+
+impl Filter for Once {
+    fn start(&mut self, _: &mut FilterContext<'_>) -> Result {
+        assert!(!std::mem::replace(&mut self.0, true), "started twice");
+        Ok(())
+    }
+
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        ctx.deliver(input);
+        Ok(input.len())
+    }
+
+    fn state(&self) -> FilterState {
+        FilterState::Established
+    }
+}
+
 /// Sends a line when it starts, and is established with its first input, which it consumes.
 struct Greeting(bool);
 
@@ -371,6 +405,38 @@ fn a_filter_that_is_inserted_on_an_active_channel_has_the_handshake_timeout() {
     let error = Error::TimedOut { operation: "the handshake", after };
     assert_eq!(recorder.take()[1..], [format!("{error:#}"), "inactive".into()]);
     assert_eq!(channel.timers(), 0);
+}
+
+/// Is established until a message is written, and then waits for input.
+struct Rekeying(FilterState);
+
+impl Filter for Rekeying {
+    fn read(&mut self, _: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        Ok(input.len())
+    }
+
+    fn write(&mut self, ctx: &mut FilterContext<'_>, plain: &[u8]) -> Result {
+        ctx.output().extend_from_slice(plain);
+        self.0 = FilterState::Handshaking;
+        Ok(())
+    }
+
+    fn state(&self) -> FilterState {
+        self.0
+    }
+}
+
+#[test]
+fn a_filter_that_begins_another_handshake_with_its_output_has_the_handshake_timeout() {
+    let recorder = Recorder::default();
+    let mut channel = channel(&recorder, Rekeying(FilterState::Established));
+    channel.channel().write("message".into()).unwrap();
+    channel.run_pending();
+    assert_eq!(channel.read_outbound(), &b"message\n"[..]);
+    channel.advance(Duration::from_secs(9));
+    assert!(channel.is_open());
+    channel.advance(Duration::from_secs(1));
+    assert!(channel.is_closed());
 }
 
 #[test]
