@@ -18,7 +18,7 @@ use netwheel::{
     testing::ManualClock,
 };
 use std::{
-    io::Read,
+    io::{ErrorKind, Read},
     net::TcpStream,
     sync::{
         Arc,
@@ -493,7 +493,7 @@ fn e_60_hooks_that_add_hooks_endlessly_are_stopped() {
 }
 
 #[test]
-fn e_61_a_connection_for_a_loop_that_is_shut_down_is_closed_and_reported_to_its_owner() {
+fn e_61_a_connection_for_a_loop_that_is_shut_down_is_reset_and_reported_to_its_owner() {
     logs::collect();
     let (children, _child) = single(EventLoopGroup::builder().name("e-61-children"));
     let (acceptors, _acceptor) = single(EventLoopGroup::builder().name("e-61-acceptors"));
@@ -502,7 +502,8 @@ fn e_61_a_connection_for_a_loop_that_is_shut_down_is_closed_and_reported_to_its_
     let server = server.bind("127.0.0.1:0").unwrap();
     assert_echoes(&mut connect(server.local_address()));
     done(children.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR))).unwrap();
-    assert_eq!(connect(server.local_address()).read(&mut [0]).unwrap(), 0);
+    let end = connect(server.local_address()).read(&mut [0]).unwrap_err();
+    assert_eq!(end.kind(), ErrorKind::ConnectionReset);
     assert_eq!(logs::lines_with("e-61-acceptors-0: a connection is dropped").len(), 1);
 
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
