@@ -240,8 +240,8 @@ impl<T: Transport> ChannelDriver<T> {
         Next::Stay
     }
 
-    /// Sends pending bytes of a channel whose loop ends. If the channel closes gracefully, these are
-    /// all bytes that the kernel accepts without blocking, and the end of the filters' output.
+    /// Sends pending bytes of a channel whose loop ends. If the channel closes gracefully, these
+    /// are all bytes that the kernel accepts without blocking, and the end of the filters' output.
     pub(crate) fn flush_to_end(&mut self, io: &mut LoopIo) {
         for _ in 0..LAST_FLUSHES {
             self.flush(io);
