@@ -26,8 +26,8 @@ pub(super) enum DeadAction {
 #[derive(Debug, Clone, Copy)]
 struct Selected {
     at: i64,
-    /// After all that died by `at`, those whose time is later than this. They died before the clock
-    /// was set back.
+    /// `None` in the first pass, for letters that died by `at`. The second pass is for letters
+    /// whose time is later than this one: the clock was set back after they had died.
     ahead_of: Option<i64>,
     total: u64,
 }

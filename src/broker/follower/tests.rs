@@ -724,7 +724,7 @@ fn an_answer_that_brings_a_later_joiner_forward_has_not_failed() {
         match follower.next_step() {
             Some(FollowerStep::Read(read, range)) => {
                 let ReadFrom::After(after) = range.from else { panic!("{range:?}") };
-                // As many as fit into the bytes of a read.
+                // Three messages fit into the bytes of a read.
                 let items = (after + 1..=TOP).take(3);
                 let item = |offset| Item { position: Position::new(1, offset), payload: (), size: 10 };
                 let items = items.map(item).collect();

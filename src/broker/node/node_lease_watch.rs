@@ -176,6 +176,8 @@ impl NodeLeaseWatch {
 mod tests {
     use super::*;
 
+    const SECOND: u64 = 1_000_000_000;
+
     #[test]
     fn a_lease_is_valid_for_less_than_its_duration_from_the_request() {
         let node = NodeId::new("a", 1).unwrap();
@@ -231,7 +233,6 @@ mod tests {
         assert_eq!(end, LeaseEnd { had_begun: false, may_have_begun: true, is_new: true });
         assert_eq!(watch.request(), Some(NodeLease::begin_again(second, duration)));
     }
-    const SECOND: u64 = 1_000_000_000;
 
     /// A watch of "a:1" with a lease of ten seconds, whose first request of the time 0 has failed.
     fn failed_at_first(may_be_granted: bool) -> NodeLeaseWatch {

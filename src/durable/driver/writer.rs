@@ -311,7 +311,7 @@ impl Writer {
                     self.limit.failed(size);
                 }
                 let pause = fails(&mut self.commits, &error);
-                // Failures of starts do not move the time of those that wait already.
+                // Changes that already wait keep their time, even if starts fail in the meantime.
                 if self.failed_before.is_empty() {
                     self.retry_at = Some(machine::now() + pause);
                 }

@@ -2,10 +2,11 @@
 //!
 //! A node that owns more than its share gives the surplus back. A partition with runs that were
 //! claimed and have not ended is first drained, so that no run is repeated: the node does not fire
-//! its timers any more, but still ends those runs. So is one with at-most-once runs whose handlers
-//! have not answered, so that no run overlaps with the next one. Draining takes `drain_timeout` at
-//! most. Then the partition is given back in any case, because its other timers wait. A node that
-//! is about to stop has no share, so it gives everything back in this way.
+//! its timers any more, but still ends those runs. A partition with at-most-once runs whose
+//! handlers have not answered is drained too, so that no run overlaps with the next one. Draining
+//! takes `drain_timeout` at most. Then the partition is given back in any case, because its other
+//! timers wait. A node that is about to stop has no share and gives back all its partitions in this
+//! way.
 
 use super::{
     change::{Change, Outcome},

@@ -179,7 +179,7 @@ fn a_channel_that_is_returned_during_its_exchange_is_free_after_the_response() {
     is_free_after_the_response(|bootstrap| bootstrap);
 }
 
-/// As with TLS: the pipeline is made when the filters are established.
+/// With filters, such as TLS, the pipeline is made when they are established.
 #[test]
 fn a_channel_with_filters_that_is_returned_during_its_exchange_is_free_after_the_response() {
     is_free_after_the_response(|bootstrap| bootstrap.filter(|_| Unchanged));

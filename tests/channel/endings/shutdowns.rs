@@ -127,31 +127,25 @@ fn a_shutdown_ends_channels_as_the_table_in_the_docs_says() {
 /// take the end for a cut.
 #[test]
 fn a_channel_that_closes_with_its_loop_sends_its_end_mark() {
-    let mut by_hand = EventLoopGroup::builder().build_manual().unwrap();
-    let server = ServerBootstrap::new(by_hand.group())
-        .filter(|_| Marked::established())
-        .pipeline(|_| Pipeline::codec(RawBytes).on_read(|_, _| Ok(())))
-        .bind("127.0.0.1:0")
-        .unwrap();
-    let mut peer = connect(server.local_address());
-    while by_hand.event_loop().metrics().channels == 0 {
-        by_hand.run_once(ms(10));
-    }
-    drop(by_hand);
-    let mut received = Vec::new();
-    peer.read_to_end(&mut received).unwrap();
-    assert_eq!(received, b"E");
+    assert_eq!(sent_with_the_end_of_the_loop(0), b"E");
 }
 
 /// The last step sends what the kernel accepts, also beyond the share of a turn.
 #[test]
 fn a_channel_that_closes_with_its_loop_sends_more_than_the_share_of_a_turn() {
     const LENGTH: usize = 70_000;
+    let sent = sent_with_the_end_of_the_loop(LENGTH);
+    assert_eq!((sent.len(), sent.last()), (LENGTH + 1, Some(&b'E')));
+}
+
+/// Ends the loop of a channel with a filter, which writes this many bytes then. Returns what the
+/// peer receives.
+fn sent_with_the_end_of_the_loop(length: usize) -> Vec<u8> {
     let mut by_hand = EventLoopGroup::builder().build_manual().unwrap();
     let server = ServerBootstrap::new(by_hand.group())
         .channel_options(ChannelOptions::new().writes_per_turn(1))
         .filter(|_| Marked::established())
-        .pipeline(|_| Pipeline::codec(RawBytes).handler(LastWords(LENGTH)))
+        .pipeline(move |_| Pipeline::codec(RawBytes).handler(LastWords(length)))
         .bind("127.0.0.1:0")
         .unwrap();
     let mut peer = connect(server.local_address());
@@ -161,7 +155,7 @@ fn a_channel_that_closes_with_its_loop_sends_more_than_the_share_of_a_turn() {
     drop(by_hand);
     let mut received = Vec::new();
     peer.read_to_end(&mut received).unwrap();
-    assert_eq!((received.len(), received.last()), (LENGTH + 1, Some(&b'E')));
+    received
 }
 
 /// Writes this many bytes when the loop shuts down, and closes.

@@ -46,8 +46,8 @@ impl ChannelCore {
 }
 
 impl ChannelState {
-    /// Returns whether bytes wait for the transport: messages, or what filters have sealed, which
-    /// may be no message.
+    /// Returns whether bytes wait for the transport: messages, or sealed bytes of filters. A filter
+    /// also sends bytes of its own, without a message.
     pub(crate) fn has_unsent(&self) -> bool {
         self.outbound.pending_bytes() > 0 || self.extras.has_sealed()
     }

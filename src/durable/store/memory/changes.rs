@@ -37,7 +37,6 @@ pub(super) struct MemoryBatch<'a> {
     /// The number of each attached topic.
     topics: &'a [usize],
     now: i64,
-    /// Keys that ended before are forgotten.
     remembered: Remembered,
     has_ended_keys: bool,
     sharing: Option<Sharing<'a>>,

@@ -56,7 +56,7 @@ pub(super) struct PostgresStarts {
     store_id: String,
     /// The id of each attached topic.
     topics: Vec<i32>,
-    /// How long the keys of ended timers are remembered, in milliseconds.
+    /// How long the keys of ended timers are remembered.
     key_memory: Duration,
     placement: Arc<Placement>,
 }
