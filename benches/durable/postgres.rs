@@ -14,6 +14,7 @@ use netwheel::{
     },
 };
 use std::{
+    collections::BTreeSet,
     sync::mpsc::channel,
     thread,
     time::{Duration, Instant},
@@ -198,7 +199,7 @@ fn renewal(schema: &Schema<'_>) -> Result<f64> {
     store.attach(&[TOPIC.to_owned()])?;
     let near = now_millis() + 60_000;
     let mut renew = || -> Result {
-        store.renew()?;
+        store.renew(&BTreeSet::new())?;
         store.changed_by_others(near, 8 << 20)?;
         store.counts()?;
         Ok(())
