@@ -254,9 +254,9 @@ impl Conversation {
             shutdown = Some(self.servers.shutdown(patient().quiet_period(quiet)));
         }
         if self.has(Feature::Lingering) {
-            self.send(BYE);
+            // The server may have closed already: a shutdown closes it after its last answer.
+            drop(self.channel().write(BYE.into()));
             for n in 0..200 {
-                // The server may have closed already.
                 drop(self.channel().write(format!("unread {n}").into()));
             }
         }
