@@ -237,7 +237,7 @@ impl Filters {
                 Ok(taken) => taken.min(length),
                 Err(error) => {
                     // What precedes the error is delivered, however the input was split.
-                    if state.is_established() {
+                    if state.is_established() && !self.has_refused_one() {
                         // A filter that this call has inserted.
                         self.begin(lent)?;
                         self.pass(at + 1, FilterInput::Own(above, 0), false, opened, lent)?;

@@ -237,6 +237,12 @@ impl Filters {
         self.layers[..self.begun].iter().any(|layer| layer.state == FilterState::Waiting)
     }
 
+    /// Returns whether a filter was refused because too many have been inserted. The plaintext of
+    /// the call that inserted it was meant for that filter, so nobody else may read it.
+    fn has_refused_one(&self) -> bool {
+        self.inserted > MAX_INSERTED
+    }
+
     /// Requests a call without new input.
     pub(crate) fn request(&mut self, resume: Resume) {
         self.due = self.due.max(Some(resume));
@@ -292,7 +298,7 @@ impl Filters {
         let result = result.and_then(|value| sent.map(|()| value));
         if let Some(filter) = inserted {
             self.inserted += 1;
-            if self.inserted > MAX_INSERTED {
+            if self.has_refused_one() {
                 return Err(Error::Full { resource: Resource::Filters, limit: MAX_INSERTED });
             }
             self.layers.insert(at + 1, Layer::new(filter));

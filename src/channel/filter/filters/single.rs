@@ -67,6 +67,9 @@ impl Filters {
         let rest = match result {
             Ok(taken) => &mut input[taken.min(length)..],
             Err(error) => {
+                if self.has_refused_one() {
+                    opened.truncate(mark);
+                }
                 self.begin(lent)?;
                 self.pass(1, above, false, opened, lent)?;
                 return Err(error);

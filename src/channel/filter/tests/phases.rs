@@ -7,7 +7,7 @@ use crate::{
         filter::{FilterContext, filter_state::FilterState, filter_trait::Filter, filter_waker::FilterWaker},
     },
     codec::Line,
-    error::{Error, PeerError, Result},
+    error::{Error, PeerError, Resource, Result},
     pipeline::{Context, Handler},
     testing::{EmbeddedChannel, EmbeddedLoop},
 };
@@ -494,6 +494,44 @@ fn filters_that_insert_each_other_without_end_close_the_channel() {
     channel.write_inbound(b"x").unwrap();
     assert!(channel.is_closed());
     assert_eq!(recorder.take(), [""; 0]);
+}
+
+/// Passes its input on, and inserts a filter with each read.
+struct Generous {
+    /// The inserted filters leave when they start.
+    leaving: bool,
+}
+
+impl Filter for Generous {
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        ctx.deliver(input);
+        if self.leaving {
+            ctx.insert_above(Endless);
+        } else {
+            ctx.insert_above(Once(false));
+        }
+        Ok(input.len())
+    }
+
+    fn state(&self) -> FilterState {
+        FilterState::Established
+    }
+}
+
+#[test]
+fn plaintext_for_a_filter_above_the_limit_reaches_nobody() {
+    for leaving in [false, true] {
+        let recorder = Recorder::default();
+        let mut channel = channel(&recorder, Generous { leaving });
+        for _ in 0..17 {
+            channel.write_inbound(b"line\n").unwrap();
+        }
+        assert!(channel.is_closed());
+        let mut expected = vec!["line".to_owned(); 16];
+        expected.push(format!("{:#}", Error::Full { resource: Resource::Filters, limit: 16 }));
+        expected.push("inactive".into());
+        assert_eq!(recorder.take()[1..], expected, "the filters leave: {leaving}");
+    }
 }
 
 #[test]
