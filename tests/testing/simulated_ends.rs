@@ -106,3 +106,31 @@ fn a_connect_that_a_shutdown_ends_is_not_counted_as_a_pending_timer() {
     simulation.cut(server, far, 3600 * SECOND);
     simulation.run_until_ended(server, 60 * SECOND).unwrap();
 }
+
+/// A connection has one timer for output that is not acknowledged, however many writes there are.
+#[test]
+fn many_writes_on_a_cut_link_do_not_end_the_connection_earlier() {
+    let mut simulation = Simulation::new(1);
+    let server = simulation.node("server", "10.0.0.1", || {
+        let group = EventLoopGroup::builder().threads(1).build()?;
+        let server = ServerBootstrap::new(&group).pipeline(lines).bind("10.0.0.1:7000")?;
+        server.closed().wait()
+    });
+    let client = simulation.node("client", "10.0.0.2", || {
+        let group = EventLoopGroup::builder().threads(1).build()?;
+        let channel = ClientBootstrap::new(&group).pipeline(lines).connect("10.0.0.1:7000").wait()?;
+        sleep(SECOND);
+        for _ in 0..50 {
+            channel.write("hello".into()).map_err(Error::from)?;
+            sleep(SECOND / 10);
+        }
+        sleep(30 * SECOND);
+        assert!(channel.is_open(), "TCP tries for minutes");
+        sleep(600 * SECOND);
+        assert!(!channel.is_open(), "and gives up");
+        Ok(())
+    });
+    simulation.run_for(SECOND).unwrap();
+    simulation.cut(client, server, 3600 * SECOND);
+    simulation.run_until_ended(client, 3600 * SECOND).unwrap();
+}

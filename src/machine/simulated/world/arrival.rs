@@ -144,16 +144,20 @@ impl World {
     }
 
     /// Lets `action` happen when the output of a socket is sent again, or fails the connection
-    /// after many attempts.
+    /// after many attempts. A connection has one timer for this (RFC 6298), so the segments behind
+    /// the first one are no further attempts.
     fn send_again(&mut self, id: SocketId, action: TimedAction) {
+        let now = self.now();
         let Some(stream) = self.sockets.stream(id) else { return };
         stream.attempts += 1;
-        let attempts = stream.attempts;
-        if attempts > ATTEMPTS + 6 {
-            self.fail(id, io::ErrorKind::TimedOut);
-        } else {
-            self.schedule(self.now() + retransmission(attempts - 1), action);
+        if stream.attempts > ATTEMPTS + 6 {
+            return self.fail(id, io::ErrorKind::TimedOut);
         }
+        let again = now + retransmission(stream.attempts - 1);
+        if let Some((due, _)) = stream.output.front_mut() {
+            *due = again;
+        }
+        self.schedule(again, action);
     }
 
     pub(crate) fn end_acknowledged(&mut self, id: SocketId) {
