@@ -10,7 +10,7 @@ use crate::{
     bootstrap::reconnect::Retries,
     channel::ScheduledTask,
     clock::nanos,
-    error::{Error, Result},
+    error::{Error, PeerError, Result},
     event_loop::EventLoop,
     http::{Call, CallAnswer, NotSent, Request},
     sync::{Completer, Completion, Unwanted, cancellable_of_all},
@@ -233,7 +233,11 @@ impl<A: CallAnswer> PooledCall<A> {
         let is_safe = matches!(self.request.method(), "GET" | "HEAD" | "OPTIONS" | "TRACE");
         match NotSent::of(error) {
             Some(not_sent) => matches!(not_sent.cause(), Error::Closed),
-            None => is_safe && matches!(error, Error::Closed | Error::Io { .. }),
+            // Many servers end a TLS stream without its mark.
+            None => {
+                let is_end = matches!(error, Error::Closed | Error::Peer(PeerError::Truncated));
+                is_safe && (is_end || matches!(error, Error::Io { .. }))
+            }
         }
     }
 
@@ -279,7 +283,7 @@ impl<A: CallAnswer> PooledCall<A> {
         };
         let is_temporary = match cause {
             Error::Closed | Error::Io { .. } | Error::TimedOut { .. } => true,
-            Error::Peer(cause) => matches!(cause, crate::error::PeerError::Truncated),
+            Error::Peer(cause) => matches!(cause, PeerError::Truncated),
             _ => false,
         };
         is_temporary && (!was_sent || self.settings.is_idempotent) && !self.settings.source.is_closed()

@@ -38,7 +38,8 @@ use std::{sync::Arc, time::Duration};
 ///   closing, or has too many outstanding calls ([`HttpSettings::max_pipelined`]).
 /// - [`Error::Encode`] if the request cannot be encoded; no byte was sent.
 /// - [`Error::TimedOut`] after the time limit.
-/// - [`Error::Closed`] if the connection ends without a response.
+/// - [`Error::Closed`] if the connection ends without a response, or
+///   [`PeerError::Truncated`](crate::error::PeerError::Truncated) if TLS ends without its mark.
 /// - The error of the channel otherwise, for example [`Error::Peer`] if the response is malformed.
 ///
 /// [`HttpSettings::max_pipelined`]: crate::http::HttpSettings::max_pipelined

@@ -6,7 +6,7 @@ use crate::{
         Channel,
         filter::{Filter, FilterContext, FilterState},
     },
-    error::Error,
+    error::{Error, PeerError},
     group::EventLoopGroup,
     http::{Call, FullMessage, NotSent, Request, Response, client::HttpClient, settings::HttpSettings},
     sync::Completion,
@@ -288,15 +288,43 @@ fn a_connection_that_the_server_will_close_is_not_handed_out() {
 
 #[test]
 fn a_safe_request_is_repeated_if_its_connection_had_ended() {
+    is_repeated_if_its_connection_had_ended(|bootstrap| bootstrap);
+}
+
+/// Many servers end the TCP connection only, also with TLS.
+#[test]
+fn a_safe_request_is_repeated_if_its_connection_had_ended_without_the_mark_of_its_filter() {
+    is_repeated_if_its_connection_had_ended(|bootstrap| bootstrap.filter(|_| Unmarked));
+}
+
+/// A filter that changes no byte, and finds each stream truncated.
+struct Unmarked;
+
+impl Filter for Unmarked {
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize, Error> {
+        Unchanged.read(ctx, input)
+    }
+
+    fn end_of_input(&mut self, _: &mut FilterContext<'_>, _: usize) -> Result<(), Error> {
+        Err(PeerError::Truncated.into())
+    }
+
+    fn state(&self) -> FilterState {
+        FilterState::Established
+    }
+}
+
+fn is_repeated_if_its_connection_had_ended(change: impl FnOnce(ClientBootstrap) -> ClientBootstrap) {
     let site = Site::new(|_, request, target| match request {
         0 => Answer::Bytes(ok(target)),
         _ => Answer::Close,
     });
-    let (_group, pool) = site.pool(1);
+    let (_group, pool) = site.pool_with(1, change);
     assert_eq!(text(pool.request(Request::get("/1")).send()), "/1");
     assert_eq!(text(pool.request(Request::get("/2")).send()), "/2");
     let error = get(pool.request(Request::post("/3", "")).send()).unwrap_err();
-    assert!(matches!(error, Error::Closed), "it may have been processed: {error:#}");
+    let is_end = matches!(error, Error::Closed | Error::Peer(PeerError::Truncated));
+    assert!(is_end, "it may have been processed: {error:#}");
     assert_eq!(text(pool.request(Request::post("/4", "")).send()), "/4");
 }
 
