@@ -72,7 +72,8 @@ impl Site {
                 ctx.write(Response::event_stream().into())?;
                 return self.tick(ctx);
             }
-            (_, "/" | "/clock") => Response::from(StatusCode::METHOD_NOT_ALLOWED),
+            (_, "/") => Response::from(StatusCode::METHOD_NOT_ALLOWED).header("Allow", "GET, HEAD, POST"),
+            (_, "/clock") => Response::from(StatusCode::METHOD_NOT_ALLOWED).header("Allow", "GET"),
             _ => Response::from(StatusCode::NOT_FOUND),
         };
         ctx.write(response.into())

@@ -34,7 +34,7 @@ impl Handler for Notes {
                 }
                 Err(_) => Response::from(StatusCode::BAD_REQUEST),
             },
-            (_, "/note") => Response::from(StatusCode::METHOD_NOT_ALLOWED),
+            (_, "/note") => Response::from(StatusCode::METHOD_NOT_ALLOWED).header("Allow", "GET, HEAD, PUT"),
             _ => Response::from(StatusCode::NOT_FOUND),
         };
         ctx.write(response.into())
@@ -162,6 +162,7 @@ fn an_agent_notifies_and_downloads() {
     let agent = agent(&group).unwrap();
     let response = done(notify(&agent, &url, "milk".into(), "17")).unwrap();
     assert_eq!(response.head.status(), StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(response.head.headers().get("allow"), Some(&b"GET, HEAD, PUT"[..]));
     let mut file = Vec::new();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(download(&agent, &url, &mut file)).unwrap();

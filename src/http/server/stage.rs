@@ -512,6 +512,12 @@ impl Stage for ServerStage {
                 }
                 Ok(())
             }
+            Phase::Idle { since, has_partial_head: partial @ true } if ctx.undecoded_bytes() == 0 => {
+                // The bytes were an empty line, which may precede a request.
+                (*since, *partial) = (nanos(ctx.now()), false);
+                self.arm(ctx);
+                Ok(())
+            }
             Phase::Busy(exchange) if exchange.input == Input::Body => {
                 self.maybe_continue(ctx)?;
                 self.arm(ctx);

@@ -62,6 +62,17 @@ fn a_head_that_trickles_without_end_is_refused_at_its_limit() {
     assert!(sent > 16_000);
 }
 
+/// An empty line may follow a body (RFC 9112, section 2.2).
+#[test]
+fn an_empty_line_in_two_segments_begins_no_head() {
+    let mut server = Server::new();
+    server.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx\r");
+    server.send("\n");
+    server.channel.advance(60 * SECOND);
+    assert!(server.channel.is_open(), "the connection is idle");
+    assert_eq!(status(&server.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")), 200);
+}
+
 /// D-34
 #[test]
 fn slowloris_is_answered_with_408_from_the_first_byte_of_each_request() {
