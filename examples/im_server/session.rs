@@ -187,12 +187,12 @@ impl Handler for Session {
     /// Always called last, also after a panic in a callback.
     fn inactive(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.hub.counters.connections.fetch_sub(1, Ordering::Relaxed);
+        self.set_congested(false);
         let Some(user) = &self.user else { return Ok(()) };
         self.unacked.clear();
         for membership in &self.rooms {
             self.hub.leave(&membership.room, user, ctx.id());
         }
-        self.set_congested(false);
         self.rooms.clear();
         Ok(())
     }

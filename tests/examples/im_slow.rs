@@ -4,7 +4,7 @@
 use crate::im::{slow_consumer::SlowConsumer, *};
 use netwheel::{channel::TimeLimits, prelude::*, testing::EmbeddedChannel};
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 /// The limit of pending bytes per client.
 const MAX_OUTBOUND: usize = 8000;
@@ -78,6 +78,22 @@ fn a_client_that_does_not_read_is_closed_with_the_reason() {
     assert_eq!(room.ann.hear_one(), left);
     assert_eq!(room.cy.hear_one(), left);
     room.talk(1);
+}
+
+#[test]
+fn a_slow_client_that_has_not_logged_in_is_counted_until_it_ends() {
+    let world = World::with(SlowConsumer::Drop, MAX_OUTBOUND);
+    let slow = || world.hub.counters.slow_consumers.load(Ordering::Relaxed);
+    let mut client = world.connect();
+    client.0.set_outbound_room(Some(0));
+    for _ in 0..100 {
+        // The error repeats the name.
+        client.say(json!({"type": "direct", "to": "x".repeat(SIZE), "text": "hi", "id": 1}));
+    }
+    assert_eq!(slow(), 1);
+    client.0.fail_inbound(std::io::ErrorKind::ConnectionReset.into());
+    assert!(client.0.is_closed());
+    assert_eq!(slow(), 0);
 }
 
 #[test]
