@@ -211,8 +211,9 @@ impl EventLoopGroupBuilder {
     /// 1,048,576. When every loop of the group is full, an accepted connection is closed
     /// immediately, and an outbound connection fails with [`Error::Full`].
     ///
-    /// If only the chosen loop is full, the next loop with room gets the connection. For limits per
-    /// server and per address see [`Admission`](crate::admission::Admission).
+    /// If only the chosen loop is full, the next loop with room gets the connection. A listener of
+    /// [`listener_per_loop`](crate::ServerBootstrap::listener_per_loop) closes it instead. For
+    /// limits per server and per address see [`Admission`](crate::admission::Admission).
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.settings.max_connections = connections;
         self

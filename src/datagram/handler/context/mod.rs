@@ -227,7 +227,8 @@ impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
     }
 
     /// Runs `task` with this handler on this loop again and again, as `periodic` says. A `Duration`
-    /// is the period of a [fixed rate](Periodic::fixed_rate). The task ends with the channel.
+    /// is the period of a [fixed rate](Periodic::fixed_rate). The task ends with the channel, or
+    /// when it returns an error.
     ///
     /// Works like [`Context::schedule_periodic`](crate::Context::schedule_periodic).
     ///
