@@ -206,7 +206,9 @@ impl Exchange {
         keep_alive &= self.input != Input::Body || self.discards_rest;
         let is_event_stream = response.is_event_stream();
         let body = response.take_body();
-        let drops_parts = body.is_streamed().then_some(is_event_stream && !self.kind.allows_body(status));
+        // Events that are written later must not reach the body of another response.
+        let drops_parts = body.is_streamed() && is_event_stream && !self.kind.allows_body(status);
+        keep_alive &= !drops_parts;
         let (framing, content, output) = if becomes_tunnel {
             (ResponseFraming::None, Bytes::new(), Output::Upgraded)
         } else if !self.kind.allows_body(status) {
@@ -297,15 +299,15 @@ pub(super) struct ExchangeChange {
     /// Set by a head.
     keep_alive: Option<bool>,
     is_event_stream: bool,
-    /// Set by a head whose body is streamed: whether the response is complete nevertheless, so
-    /// parts of the body that the handler writes are dropped.
-    pub(super) drops_parts: Option<bool>,
+    /// Set by a head whose body is streamed, but which completes the response. Parts of the body
+    /// that the handler writes are dropped.
+    pub(super) drops_parts: bool,
     pub(super) then: Then,
 }
 
 impl ExchangeChange {
     fn to(output: Output, then: Then) -> Self {
-        ExchangeChange { output, keep_alive: None, is_event_stream: false, drops_parts: None, then }
+        ExchangeChange { output, keep_alive: None, is_event_stream: false, drops_parts: false, then }
     }
 }
 

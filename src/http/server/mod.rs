@@ -46,8 +46,8 @@ use std::sync::Arc;
 ///   417.
 /// - **Framing**: the response's [`Body`](super::Body) determines `Content-Length` or chunked
 ///   encoding. Responses to HEAD and with 204, 205 or 304 are sent without a body, even if the
-///   handler writes one. The response to HEAD of a stream of events is complete at its head. `Date`
-///   and `Connection` are added.
+///   handler writes one. The response to HEAD for a stream of events is complete at its head, and
+///   ends the connection. `Date` and `Connection` are added.
 /// - **Errors** of the client are answered with 400, 408, 413, 414, 417, 431, 501 or 505, and close
 ///   the channel. The handler's [`error`](crate::Handler::error) is called only if it has seen the
 ///   head of that request. [`error_pages`](HttpServer::error_pages) sets the pages.

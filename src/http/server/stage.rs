@@ -30,8 +30,8 @@ pub(super) struct ServerStage {
     next_request: NonZeroU32,
     /// The time for which the timer is set; `u64::MAX` if it is not.
     armed: u64,
-    /// Whether parts of a body that was not sent are dropped until the next streamed response:
-    /// those of a stream of events that was the response to HEAD.
+    /// Whether parts of a body are dropped, because the last response of this connection was that
+    /// to HEAD for a stream of events.
     drops_parts: bool,
     /// Whether the next response is the last one, because the connection has reached its maximum
     /// age.
@@ -111,7 +111,10 @@ impl ServerStage {
 
     /// Called when the response is complete.
     fn finish(&mut self, ctx: &mut Ctx<'_>) {
+        let drops_parts = self.drops_parts;
         match self.exchange() {
+            // The running callback may write events, which a closed channel would refuse.
+            Some(_) if drops_parts => self.arm(ctx),
             Some(exchange) if !exchange.keep_alive => self.end(ctx),
             // The rest of the request is discarded.
             Some(exchange) if exchange.input == Input::Body => {}
@@ -256,12 +259,10 @@ impl ServerStage {
                 };
                 exchange.frame(Part::Head(response), || ctx.wall_time()).map(Some)
             }
+            _ if drops_parts => Ok(None),
             part => match exchange {
-                Some(exchange) if exchange.is_responding() || !drops_parts => {
-                    exchange.frame(part, || ctx.wall_time()).map(Some)
-                }
-                _ if drops_parts => Ok(None),
-                _ => Err(unencodable("a part of a response that has not begun")),
+                Some(exchange) => exchange.frame(part, || ctx.wall_time()).map(Some),
+                None => Err(unencodable("a part of a response that has not begun")),
             },
         }
     }
@@ -293,6 +294,7 @@ impl ServerStage {
         let settings = &self.settings;
         let exchange = match &self.phase {
             Phase::Ended { .. } => return None,
+            Phase::Busy(_) if self.drops_parts => return Some(nanos(ctx.now())),
             Phase::Idle { since, has_partial_head: true } => return after(*since, settings.head_timeout),
             // A client that still takes the last response is not idle.
             Phase::Idle { since, .. } => {
@@ -423,7 +425,7 @@ impl ServerStage {
         if let Some(exchange) = self.exchange() {
             exchange.apply(&change);
         }
-        self.drops_parts = change.drops_parts.unwrap_or(self.drops_parts);
+        self.drops_parts |= change.drops_parts;
         match change.then {
             Then::Continue => {
                 if self.exchange().is_some_and(|exchange| exchange.is_event_stream) {
@@ -574,6 +576,10 @@ impl Stage for ServerStage {
                         false => self.end(ctx),
                     }
                 }
+                Ok(())
+            }
+            Phase::Busy(_) if self.drops_parts => {
+                self.end(ctx);
                 Ok(())
             }
             Phase::Busy(_) => self.body_timer(ctx, now),

@@ -3,7 +3,9 @@
 use super::support::{GET, Server, get};
 use crate::{
     error::{EncodeError, Error, Result},
-    http::{Body, Headers, Part, Request, Response, StatusCode, content::ServerSentEvent},
+    http::{
+        Body, Headers, Part, Request, Response, StatusCode, content::ServerSentEvent, settings::HttpSettings,
+    },
     pipeline::Context,
 };
 use bytes::Bytes;
@@ -47,25 +49,30 @@ fn a_streamed_response_to_head_sends_only_its_head() {
 
 #[test]
 fn the_response_to_head_for_a_stream_of_events_is_complete_at_its_head() {
-    let mut server = Server::at_head(|ctx, head| {
-        if head.path() == "/page" {
-            return ctx.write(Response::ok("page").into());
+    fn respond(ctx: &mut Context<'_, super::support::Site>, request: &Request) -> Result {
+        if request.path() == "/file" {
+            return ctx.write(Response::ok(Body::Streamed).into());
         }
         ctx.write(Response::event_stream().into())?;
         ctx.write(ServerSentEvent::data("dropped").into_part()?)?;
         ctx.schedule(Duration::from_secs(1), |_, ctx| ctx.write(ServerSentEvent::data("late").into_part()?));
         Ok(())
-    });
-    let output = server.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned() + &get("/page"));
-    let (head, page) = output.split_once("\r\n\r\n").unwrap();
-    assert!(head.contains("Content-Type: text/event-stream"), "{output}");
-    assert!(page.starts_with("HTTP/1.1 200 OK\r\n") && page.ends_with("page"), "{output}");
-    server.channel.advance(Duration::from_secs(30));
-    assert_eq!(server.output(), "", "neither events nor comments");
-    assert!(server.channel.is_open());
-    server.channel.advance(Duration::from_secs(60));
-    assert!(!server.channel.is_open(), "the connection is idle since the responses");
-    assert_eq!(server.channel.timers(), 0);
+    }
+
+    let at_end = || Server::answering(HttpSettings::new(), |_, _| Ok(()), respond);
+    for (mut server, expected) in
+        [(Server::at_head(respond), &["HEAD /"][..]), (at_end(), &["HEAD /", "end"])]
+    {
+        let output = server.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned() + &get("/file"));
+        let (head, rest) = output.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains("Content-Type: text/event-stream"), "{output}");
+        assert!(head.contains("\r\nConnection: close"), "{output}");
+        server.channel.advance(Duration::from_secs(2));
+        assert_eq!((rest, &*server.output()), ("", ""), "neither events nor another response");
+        assert_eq!(server.take(), expected);
+        assert!(!server.channel.is_open());
+        assert_eq!(server.channel.timers(), 0);
+    }
 }
 
 #[test]
