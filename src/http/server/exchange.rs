@@ -136,6 +136,12 @@ impl Exchange {
         }
     }
 
+    /// Returns whether the client would take the body in progress for complete if the connection
+    /// ended now. A stream of events has no end, so it is not incomplete.
+    pub(super) fn looks_complete_if_cut(&self) -> bool {
+        self.output == Output::UntilClose && !self.is_event_stream
+    }
+
     /// Returns whether the handler no longer needs the request.
     pub(super) fn has_response(&self) -> bool {
         matches!(self.output, Output::Complete | Output::Upgraded)

@@ -65,7 +65,9 @@ use std::sync::Arc;
 ///
 /// When the loop shuts down, idle connections close, and others after the response in progress. A
 /// handler whose responses take time overrides [`shutdown`](crate::Handler::shutdown), because the
-/// default closes the channel at once. A connection that has reached its
+/// default closes the channel at once, unless the body in progress is a streamed one for an
+/// HTTP/1.0 client. Such a body ends with the connection, so the client could not tell that the
+/// rest is missing. A connection that has reached its
 /// [maximum age](crate::channel::MaxConnectionAge) closes behind the next response whose head is
 /// written, which has `Connection: close`. So a connection that is idle, or whose response has
 /// begun, stays open for one more request, until the grace time or the keep-alive time ends.

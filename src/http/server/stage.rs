@@ -550,9 +550,11 @@ impl Stage for ServerStage {
     /// Ends the connection after the response in progress. A connection that has reached its
     /// maximum age ends behind the next response that can say so. The client may have sent a
     /// request already that would be lost otherwise. The grace time bounds the wait.
+    ///
+    /// The default `shutdown` of the handler does not cut a body that looks complete then.
     fn shutdown(&mut self, ctx: &mut Ctx<'_>) -> Result {
         self.is_aged = ctx.shutdown_cause() == Some(ShutdownCause::MaxAge);
-        if self.is_aged {
+        if self.is_aged || self.exchange().is_some_and(|exchange| exchange.looks_complete_if_cut()) {
             ctx.end_later();
         }
         match &mut self.phase {

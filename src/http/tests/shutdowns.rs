@@ -6,7 +6,7 @@ use crate::{
     error::Result,
     event_loop::ShutdownOptions,
     group::EventLoopGroup,
-    http::{Part, Request, Response, server::HttpServer},
+    http::{Body, Part, Request, Response, content::ServerSentEvent, server::HttpServer},
     pipeline::{Context, Handler},
     testing::wait::{PATIENCE, wait_until},
 };
@@ -64,4 +64,62 @@ fn a_shutdown_ends_a_connection_whose_request_arrives_behind_its_response() {
     }
     assert_eq!(String::from_utf8(output).unwrap().matches("200 OK").count(), 1);
     wait_until("the loop ends without force", || ended.is_done());
+}
+
+/// Begins a streamed response or a stream of events, and ends it when the loop shuts down. Has the
+/// default `shutdown`.
+struct Streams;
+
+impl Handler for Streams {
+    type Read = Part<Request>;
+    type Write = Part<Response>;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, part: Part<Request>) -> Result {
+        let Part::Head(request) = part else { return Ok(()) };
+        if request.path() == "/events" {
+            ctx.write(Response::event_stream().into())?;
+            return ctx.write(ServerSentEvent::data("begun").into_part()?);
+        }
+        ctx.write(Response::ok(Body::Streamed).into())?;
+        ctx.write(Part::Body("begun".into()))?;
+        Self::end(self, ctx)
+    }
+}
+
+impl Streams {
+    fn end(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        if ctx.shutdown_cause().is_none() {
+            ctx.schedule(Duration::from_millis(1), Self::end);
+            return Ok(());
+        }
+        ctx.write(Part::Body(", complete".into()))?;
+        ctx.write(Part::end())
+    }
+}
+
+/// A client takes such a body for complete at the end of the connection, so the default `shutdown`
+/// must not cut it.
+#[test]
+fn a_shutdown_does_not_cut_a_body_that_ends_with_the_connection() {
+    for (path, expected) in [("/", "begun, complete"), ("/events", "data: begun\n\n")] {
+        let group = EventLoopGroup::builder().threads(1).build().unwrap();
+        let http = HttpServer::new();
+        let server = ServerBootstrap::new(&group)
+            .pipeline(move |_peer| http.pipeline().handler(Streams))
+            .bind("127.0.0.1:0")
+            .unwrap();
+        let mut client = TcpStream::connect(server.local_address().to_string()).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
+        let (mut output, mut byte) = (Vec::new(), [0]);
+        while !output.windows(5).any(|bytes| bytes == b"begun") {
+            client.read_exact(&mut byte).unwrap();
+            output.extend_from_slice(&byte);
+        }
+        let ended = group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE));
+        client.read_to_end(&mut output).unwrap();
+        let output = String::from_utf8(output).unwrap();
+        assert_eq!(output.split_once("\r\n\r\n").unwrap().1, expected);
+        wait_until("the loop ends without force", || ended.is_done());
+    }
 }

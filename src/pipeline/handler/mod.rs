@@ -165,8 +165,9 @@ pub trait Handler: Sized + 'static {
     ///
     /// By default closes the channel after the pending bytes have been sent. A channel that is left
     /// open is closed when the timeout of the shutdown, or the grace time of the age, ends. An HTTP
-    /// server that has reached its maximum age is an exception: by default it stays open until it
-    /// has sent its next response.
+    /// server is an exception. At its maximum age, it stays open by default until it has sent its
+    /// next response. In a shutdown, it first sends a body whose end is that of the connection, as
+    /// for an HTTP/1.0 client.
     ///
     /// Called at most once for each cause. In a shutdown, that is at the channel's time in the
     /// [`drain_window`](crate::shutdown::ShutdownOptions::drain_window). Scheduled tasks of the
