@@ -9,7 +9,7 @@ use crate::{
     admission::Work,
     channel::{CloseCause, ShutdownCause},
     clock::nanos,
-    error::{Error, Result},
+    error::{Error, PeerError, Result},
     http::{
         Body, Part, Request, RequestId, Response, StatusCode, encode::unencodable, error::HttpError,
         stale_response::StaleResponse,
@@ -612,6 +612,14 @@ impl Stage for ServerStage {
         if let Some(stale) = StaleResponse::of(&error) {
             // A task that was too late.
             log::debug!("channel {}: {stale}", ctx.id());
+            return Ok(());
+        }
+        if let Phase::Idle { has_partial_head: false, .. } = self.phase
+            && let Error::Peer(PeerError::Truncated) = error
+        {
+            // Many clients end a TLS stream without its mark.
+            log::debug!("channel {}: {error:#}", ctx.id());
+            self.end(ctx);
             return Ok(());
         }
         let is_ended = matches!(self.phase, Phase::Ended { .. });

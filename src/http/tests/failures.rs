@@ -1,8 +1,11 @@
 //! A handler that fails: the client gets an answer, unless one has begun.
 
 use crate::{
-    channel::CloseCause,
-    error::{Error, Result},
+    channel::{
+        CloseCause,
+        filter::{Filter, FilterContext, FilterState},
+    },
+    error::{Error, PeerError, Result},
     http::{
         Body, Call, FullMessage, Part, Request, Response, StatusCode, client::HttpClient, content::Aggregate,
         error::HttpError, server::HttpServer, settings::HttpSettings,
@@ -224,4 +227,61 @@ fn the_error_of_a_backend_reaches_a_handler_whose_next_request_is_arriving() {
     let output = channel.read_outbound();
     assert!(output.starts_with(b"HTTP/1.1 500 "), "{output:?}");
     assert_eq!(seen.take(), [Some(HttpError::BodyTooLong)]);
+}
+
+/// Finds each stream truncated, as TLS does without `close_notify`.
+struct Unmarked;
+
+impl Filter for Unmarked {
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        ctx.deliver(input);
+        Ok(input.len())
+    }
+
+    fn end_of_input(&mut self, _: &mut FilterContext<'_>, _: usize) -> Result {
+        Err(PeerError::Truncated.into())
+    }
+
+    fn state(&self) -> FilterState {
+        FilterState::Established
+    }
+}
+
+/// Many clients end the TCP connection only, also with TLS.
+#[test]
+fn the_end_of_an_idle_connection_without_the_mark_of_its_filter_is_no_error() {
+    /// Records errors. Responds to `/`.
+    struct Site(Rc<RefCell<Vec<String>>>);
+
+    impl Handler for Site {
+        type Read = Part<Request>;
+        type Write = Part<Response>;
+
+        fn read(&mut self, ctx: &mut Context<'_, Self>, part: Part<Request>) -> Result {
+            match part {
+                Part::Head(head) if head.path() == "/" => ctx.write(Response::ok("").into()),
+                _ => Ok(()),
+            }
+        }
+
+        fn error(&mut self, _: &mut Context<'_, Self>, error: Error) -> Result {
+            self.0.borrow_mut().push(error.to_string());
+            Err(error)
+        }
+    }
+
+    for (input, has_error) in [
+        ("", false),
+        ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", false),
+        ("POST /wait HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1", true),
+    ] {
+        let errors = Rc::default();
+        let pipeline = HttpServer::new().pipeline().handler(Site(Rc::clone(&errors)));
+        let mut channel = EmbeddedChannel::builder(pipeline).filter(Unmarked).build().unwrap();
+        let closed = channel.channel().closed();
+        channel.write_inbound(input.as_bytes()).unwrap();
+        channel.end_inbound();
+        assert_eq!(closed.wait().unwrap(), CloseCause::Cut, "{input}");
+        assert_eq!(!errors.borrow().is_empty(), has_error, "{input}: {errors:?}");
+    }
 }
