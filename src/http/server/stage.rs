@@ -327,8 +327,8 @@ impl ServerStage {
         if limit.is_zero() || now < exchange.since.saturating_add(nanos(limit)) {
             return Ok(());
         }
-        // A program that does not read is not the client's fault.
-        if exchange.arrived < least && ctx.expects_input() {
+        // A program that does not read is not the client's fault, and neither is a traffic limit.
+        if exchange.arrived < least && ctx.expects_input() && !ctx.reading_was_held_up() {
             let was_awaited = !exchange.has_response();
             if exchange.lacks_output() {
                 self.end_because(ctx, CloseCause::TimedOut);
@@ -574,6 +574,9 @@ impl Stage for ServerStage {
             Phase::Idle { has_partial_head, .. } => {
                 if self.deadline(ctx).is_some_and(|deadline| deadline <= now) {
                     match has_partial_head {
+                        true if ctx.reading_was_held_up() => {
+                            self.phase = Phase::Idle { since: now, has_partial_head };
+                        }
                         true => self.answer(ctx, HttpError::HeadTimeout),
                         false => self.end(ctx),
                     }

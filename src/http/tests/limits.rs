@@ -1,7 +1,11 @@
 //! Limits and times, splits, and damaged input.
 
 use super::support::{Received, Server, status};
-use crate::http::settings::HttpSettings;
+use crate::{
+    channel::shaping::TrafficLimits,
+    http::{Part, Response, server::HttpServer, settings::HttpSettings},
+    testing::EmbeddedChannel,
+};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -130,6 +134,28 @@ fn a_body_that_arrives_too_slowly_is_answered_with_408() {
     assert_eq!(status(&server.output()), 408);
     assert!(!server.channel.is_open());
     assert!(server.take().last().unwrap().contains("too slowly"));
+}
+
+#[test]
+fn a_client_is_not_late_while_the_traffic_limit_pauses_reading() {
+    let after_a_minute = |input: &str| {
+        let limits = TrafficLimits::new().read(50).read_burst(50);
+        let pipeline = HttpServer::new().pipeline().traffic(limits).on_read(|ctx, part| match part {
+            Part::End(_) => ctx.write(Response::ok("").into()),
+            _ => Ok(()),
+        });
+        let mut channel = EmbeddedChannel::new(pipeline);
+        channel.write_inbound(input.as_bytes()).unwrap();
+        for _ in 0..60 {
+            channel.advance(SECOND);
+        }
+        status(std::str::from_utf8(&channel.read_outbound()).unwrap())
+    };
+    let (head, body) = ("a".repeat(900), "b".repeat(900));
+    let request = format!("POST / HTTP/1.1\r\nHost: a\r\nA: {head}\r\nContent-Length: 900\r\n\r\n{body}");
+    assert_eq!(after_a_minute(&request), 200);
+    assert_eq!(after_a_minute(&request[..500]), 408, "the client sends no more of the head");
+    assert_eq!(after_a_minute(&request[..request.len() - 1]), 408, "the client sends no more of the body");
 }
 
 /// Joins the handler's input with the response.
