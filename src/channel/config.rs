@@ -127,6 +127,9 @@ pub enum Overflow {
     /// The oldest messages are dropped, until an eighth of the limit is free. For updates that
     /// become outdated. A message that is partly sent is kept. A message that is longer than the
     /// limit is refused.
+    ///
+    /// HTTP requests and responses are kept, because the peer pairs them by their order. Without
+    /// room, a message behind them is refused. Server-sent events are dropped like other messages.
     DropOldest,
     /// The channel closes immediately, drops pending messages and resets the connection. The write
     /// fails with [`Error::Full`](crate::Error::Full).

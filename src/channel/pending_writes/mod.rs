@@ -6,9 +6,10 @@
 //!
 //! Invariants: each confirmation completes once, in the order of the messages. A channel that
 //! closes fails the remaining ones with the cause. A message is neither dropped nor replaced after
-//! its first byte was sent. Callbacks of confirmations run within the flush, or within the write
-//! that drops or replaces the message. They reach the channel only through a handle, so their
-//! requests take effect later. Runs on the channel's loop. Owns the confirmations, not the bytes.
+//! its first byte was sent. It is not dropped either if a stage keeps it. Callbacks of
+//! confirmations run within the flush, or within the write that drops or replaces the message. They
+//! reach the channel only through a handle, so their requests take effect later. Runs on the
+//! channel's loop. Owns the confirmations, not the bytes.
 
 mod latest_index;
 
@@ -26,6 +27,8 @@ pub(crate) struct PendingWrites {
     taken: usize,
     /// Bytes of all messages that the kernel has not taken.
     waiting: usize,
+    /// The number of leading bytes that a stage keeps.
+    kept: usize,
     /// The number of confirmations.
     unanswered: usize,
     /// The error that closes the channel, if there is one.
@@ -68,6 +71,12 @@ impl PendingWrites {
         }
     }
 
+    /// Keeps the `pending` bytes: their messages are not dropped.
+    #[cfg(feature = "http")]
+    pub(in crate::channel) fn keep(&mut self, pending: usize) {
+        self.kept = pending;
+    }
+
     /// Adds a confirmation that completes once all of the `pending` bytes are taken.
     pub(in crate::channel) fn confirm(&mut self, pending: usize, confirmation: Confirmation) {
         // The message may have an entry already, unless it is empty and the last one is another.
@@ -106,7 +115,7 @@ impl PendingWrites {
                 confirmation.complete(Err(error.clone().unwrap_or(Error::Closed)));
             }
         }
-        self.waiting = 0;
+        (self.waiting, self.kept) = (0, 0);
         self.forget_all();
     }
 
@@ -131,6 +140,7 @@ impl PendingWrites {
     /// Prepares for another channel.
     #[inline]
     pub(in crate::channel) fn reset(&mut self) {
+        self.kept = 0;
         if self.error.is_some() || !self.is_empty() {
             self.close();
         }
@@ -139,6 +149,7 @@ impl PendingWrites {
     /// Removes `n` bytes that the kernel has taken. Returns the number of completed confirmations.
     pub(in crate::channel) fn consume(&mut self, n: usize) -> usize {
         let (unanswered, mut rest, mut messages) = (self.unanswered, n, 0);
+        self.kept = self.kept.saturating_sub(n);
         while let Some(first) = self.messages.front() {
             let left = first.len - self.taken;
             if rest < left {
@@ -165,15 +176,17 @@ impl PendingWrites {
         self.unanswered
     }
 
-    /// Returns the number of bytes that may be dropped: those of messages that are not partly sent.
+    /// Returns the number of bytes that may be dropped: those of messages that are neither partly
+    /// sent nor kept.
     pub(in crate::channel) fn droppable(&self, sealed: usize) -> usize {
         self.waiting.saturating_sub(self.begun(sealed).1)
     }
 
     /// Returns the number of messages that are partly sent, and the number of their pending bytes.
     /// They must stay, because the kernel has accepted the start of the first one, or because
-    /// filters have `sealed` this number of bytes.
+    /// filters have `sealed` this number of bytes. Kept messages count as well.
     fn begun(&self, sealed: usize) -> (usize, usize) {
+        let sealed = sealed.max(self.kept);
         let (mut messages, mut bytes, mut taken) = (0, 0, self.taken);
         for message in &self.messages {
             if taken == 0 && bytes >= sealed {
@@ -186,8 +199,9 @@ impl PendingWrites {
         (messages, bytes)
     }
 
-    /// Drops the oldest messages until `least` bytes are freed. Keeps the newest message and those
-    /// that are partly sent, which includes the `sealed` bytes of filters.
+    /// Drops the oldest messages until `least` bytes are freed. Keeps the newest message, those
+    /// that are partly sent, which includes the `sealed` bytes of filters, and those that a stage
+    /// keeps.
     pub(in crate::channel) fn drop_oldest(
         &mut self,
         sealed: usize,

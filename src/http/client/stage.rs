@@ -123,6 +123,31 @@ impl ClientStage {
         Ok(())
     }
 
+    fn write_part(&mut self, ctx: &mut Ctx<'_>, part: Part<Request>) -> Result {
+        match part {
+            Part::Head(request) => self.write_head(ctx, request),
+            Part::Body(bytes) => self.write_body(ctx, bytes),
+            Part::End(trailers) => {
+                match self.output {
+                    Output::Sized(0) => {}
+                    Output::Chunked => ctx.write(FramedRequest::LastChunk(trailers))?,
+                    Output::Sized(left) => {
+                        ctx.close();
+                        let why = format!("the body is {left} bytes shorter than its Content-Length");
+                        return Err(unencodable(why));
+                    }
+                    Output::Complete if self.may_end => {}
+                    Output::Complete => {
+                        return Err(unencodable("the end of a request that has not begun"));
+                    }
+                }
+                self.output = Output::Complete;
+                self.may_end = false;
+                Ok(())
+            }
+        }
+    }
+
     fn write_body(&mut self, ctx: &mut Ctx<'_>, bytes: Bytes) -> Result {
         let length = bytes.len() as u64;
         self.awaits_continue = false;
@@ -255,28 +280,9 @@ impl Stage for ClientStage {
     }
 
     fn write(&mut self, ctx: &mut Ctx<'_>, part: Part<Request>) -> Result {
-        match part {
-            Part::Head(request) => self.write_head(ctx, request),
-            Part::Body(bytes) => self.write_body(ctx, bytes),
-            Part::End(trailers) => {
-                match self.output {
-                    Output::Sized(0) => {}
-                    Output::Chunked => ctx.write(FramedRequest::LastChunk(trailers))?,
-                    Output::Sized(left) => {
-                        ctx.close();
-                        let why = format!("the body is {left} bytes shorter than its Content-Length");
-                        return Err(unencodable(why));
-                    }
-                    Output::Complete if self.may_end => {}
-                    Output::Complete => {
-                        return Err(unencodable("the end of a request that has not begun"));
-                    }
-                }
-                self.output = Output::Complete;
-                self.may_end = false;
-                Ok(())
-            }
-        }
+        self.write_part(ctx, part)?;
+        ctx.keep_written();
+        Ok(())
     }
 
     fn timer(&mut self, ctx: &mut Ctx<'_>) -> Result {

@@ -175,6 +175,7 @@ impl ServerStage {
             if framed.is_some_and(|framed| ctx.write(framed).is_err()) {
                 continue;
             }
+            ctx.keep_written();
             if let Some(exchange) = self.exchange() {
                 exchange.apply(&change);
             }
@@ -420,7 +421,12 @@ impl ServerStage {
             }
         };
         if let Some(framed) = framed {
+            let is_event = matches!(framed, FramedResponse::Chunk(_) | FramedResponse::Data(_))
+                && self.exchange().is_some_and(|exchange| exchange.is_event_stream);
             ctx.write(framed)?;
+            if !is_event {
+                ctx.keep_written();
+            }
         }
         if let Some(exchange) = self.exchange() {
             exchange.apply(&change);

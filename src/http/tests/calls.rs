@@ -1,7 +1,8 @@
 //! Calls: each fails alone, within its time, and leaves no response behind for the next one.
 
 use crate::{
-    channel::ChannelOptions,
+    buffer::WaterMark,
+    channel::{ChannelOptions, Overflow},
     error::{EncodeError, Error, Resource, Result},
     http::{
         Body, Call, FullMessage, NotSent, Request, Response, client::HttpClient, error::HttpError,
@@ -313,4 +314,22 @@ fn an_idle_connection_closes_before_the_server_closes_it() {
         assert!(!channel.is_open(), "{headers:?}");
     }
     assert!(!respond("Keep-Alive: timeout=0\r\n").is_open());
+}
+
+/// The caller of the first request would get the response to the second one.
+#[test]
+fn a_waiting_request_is_not_dropped_in_favour_of_the_next_one() {
+    let mark = WaterMark::new(80_000, 90_000).unwrap();
+    let options = ChannelOptions::new().max_outbound(100_000).water_mark(mark);
+    let mut channel = EmbeddedChannel::builder(HttpClient::new().host("a").calls(8))
+        .channel_options(options.overflow(Overflow::DropOldest))
+        .build()
+        .unwrap();
+    channel.set_outbound_room(Some(0));
+    let call = |path: &str| Call::new(Request::post(path, path.repeat(30_000)));
+    let _answers = ["/1", "/2"].map(|path| start(&mut channel, call(path)));
+    channel.set_outbound_room(None);
+    let output = String::from_utf8(channel.read_outbound().to_vec()).unwrap();
+    assert_eq!(output.matches(" HTTP/1.1\r\n").count(), 2);
+    assert!(output.starts_with("POST /1 "), "{}", &output[..100]);
 }

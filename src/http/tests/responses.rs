@@ -2,6 +2,8 @@
 
 use super::support::{GET, Server, get};
 use crate::{
+    buffer::WaterMark,
+    channel::{ChannelOptions, Overflow},
     error::{EncodeError, Error, Result},
     http::{
         Body, Headers, Part, Request, Response, StatusCode, content::ServerSentEvent, settings::HttpSettings,
@@ -251,4 +253,48 @@ fn dates_are_added_once_and_move_with_the_clock() {
     let mut server = Server::at_head(move |ctx, _| ctx.write(own.clone().into()));
     server.channel.write_inbound(GET.as_bytes()).unwrap();
     assert_eq!(date(server.channel.read_outbound()), "Thu, 01 Jan 1970 00:00:00 GMT");
+}
+
+/// Returns a server that drops its oldest messages, whose client accepts nothing.
+fn with_drops(
+    on_head: impl FnMut(&mut Context<'_, super::support::Site>, &Request) -> Result + 'static,
+) -> Server {
+    let mark = WaterMark::new(80_000, 90_000).unwrap();
+    let options = ChannelOptions::new().max_outbound(100_000).water_mark(mark);
+    let options = options.overflow(Overflow::DropOldest);
+    let mut server = Server::with_options(HttpSettings::new(), options, on_head, |_, _| Ok(()));
+    server.channel.set_outbound_room(Some(0));
+    server
+}
+
+/// The client would take the second response for the first one.
+#[test]
+fn a_waiting_response_is_not_dropped_in_favour_of_the_next_one() {
+    let mut server = with_drops(|ctx, head| ctx.write(Response::ok(head.path().repeat(30_000)).into()));
+    assert_eq!(server.send(get("/a") + &get("/b")), "");
+    server.channel.set_outbound_room(None);
+    let output = server.output();
+    assert_eq!(output.matches("HTTP/1.1 200").count(), 2);
+    assert_eq!((output.matches("/a").count(), output.matches("/b").count()), (30_000, 30_000));
+}
+
+#[test]
+fn waiting_events_are_dropped_in_favour_of_newer_ones() {
+    let mut server = with_drops(|ctx, _| {
+        ctx.write(Response::event_stream().into())?;
+        for n in 0..30 {
+            ctx.write(ServerSentEvent::data(format!("{n:05000}")).into_part()?)?;
+        }
+        ctx.write(Part::end())
+    });
+    server.send(GET);
+    server.channel.set_outbound_room(None);
+    let output = server.output();
+    let (head, body) = output.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    let events = body.split("data: ").skip(1).map(|event| event[..5000].parse::<u32>().unwrap());
+    let events: Vec<_> = events.collect();
+    assert!(events.is_sorted() && events.last() == Some(&29), "{events:?}");
+    assert!((10..20).contains(&events.len()), "{events:?}");
+    assert!(body.ends_with("\n\n\r\n0\r\n\r\n"));
 }

@@ -38,6 +38,14 @@ impl<S: Stage> StageContext<'_, S> {
         self.before.push(self.state, self.services, message)
     }
 
+    /// Makes all messages written so far stay if the channel drops its
+    /// [oldest](crate::channel::Overflow::DropOldest) messages. For protocols whose peer pairs
+    /// messages by their order.
+    #[cfg(feature = "http")]
+    pub(crate) fn keep_written(&mut self) {
+        self.state.keep_written();
+    }
+
     /// Requests that [`write`](Stage::write) is called with this message for each channel, also if
     /// a [`ChannelGroup`](crate::ChannelGroup) broadcasts it. Call this before anything that
     /// concerns this channel only, and return the error.

@@ -128,6 +128,17 @@ impl ChannelState {
         }
     }
 
+    /// Keeps all messages that wait: the overflow policy does not drop them.
+    #[cfg(feature = "http")]
+    #[inline]
+    pub(crate) fn keep_written(&mut self) {
+        if self.drops_messages()
+            && let Some(lease) = &mut self.outbound.lease
+        {
+            lease.writes.keep(lease.buffer.len());
+        }
+    }
+
     /// Counts a message that was encoded.
     #[inline]
     pub(crate) fn count_written(&mut self, services: &mut LoopServices) {
