@@ -1,13 +1,15 @@
-//! Servers over sockets.
+//! Servers and clients over sockets.
 
 use super::support::{CLOSE, TEXT, client, close_payload, server};
 use crate::{
-    bootstrap::ServerBootstrap,
-    error::Result,
+    bootstrap::{ClientBootstrap, ServerBootstrap},
+    channel::filter::{Filter, FilterContext, FilterState},
+    error::{PeerError, Result},
     event_loop::ShutdownOptions,
     group::EventLoopGroup,
     pipeline::{Context, Handler},
     websocket::{
+        HandshakeError, WebSocketClient,
         handshake::WebSocketServer,
         message::{CloseCode, Message},
         settings::WebSocketSettings,
@@ -15,7 +17,8 @@ use crate::{
 };
 use std::{
     io::{Read, Write},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
+    thread,
     time::Duration,
 };
 
@@ -88,4 +91,50 @@ fn a_handler_may_say_goodbye_at_shutdown_instead() {
     for read in read_at_shutdown(WebSocketSettings::new().close_at_shutdown(false)) {
         assert_eq!(read, expected);
     }
+}
+
+/// Finds each stream truncated, as TLS does without `close_notify`.
+struct Unmarked;
+
+impl Filter for Unmarked {
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        ctx.deliver(input);
+        Ok(input.len())
+    }
+
+    fn end_of_input(&mut self, _: &mut FilterContext<'_>, _: usize) -> Result {
+        Err(PeerError::Truncated.into())
+    }
+
+    fn state(&self) -> FilterState {
+        FilterState::Established
+    }
+}
+
+/// Many servers end the TCP connection only, also with TLS.
+#[test]
+fn a_refusal_that_ends_without_the_mark_of_the_filter_below_keeps_its_status() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut request, mut byte) = (Vec::new(), [0]);
+        while !request.ends_with(b"\r\n\r\n") {
+            stream.read_exact(&mut byte).unwrap();
+            request.extend_from_slice(&byte);
+        }
+        stream.write_all(b"HTTP/1.1 401 Unauthorized\r\n\r\nthe reason").unwrap();
+    });
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let connected = ClientBootstrap::new(&group)
+        .filter(|_| Unmarked)
+        .websocket(WebSocketClient::new("localhost"), "/", |accepted| {
+            accepted.into_parts().1.on_read(|_, _| Ok(()))
+        })
+        .connect(address);
+    let error = connected.wait().unwrap_err();
+    server.join().unwrap();
+    let refusal = HandshakeError::of(&error).unwrap_or_else(|| panic!("{error:#}"));
+    assert_eq!(refusal.status().unwrap().as_u16(), 401);
+    assert_eq!(refusal.response().unwrap().body, "the reason");
 }

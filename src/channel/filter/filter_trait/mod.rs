@@ -66,6 +66,10 @@ pub trait Filter: 'static {
     /// Handles the end of the stream below, with `kept` bytes that were not consumed. The default
     /// reports a truncated stream if there are any.
     ///
+    /// During a handshake, it is also called if the filter below has found its stream truncated.
+    /// Then an error replaces that of the filter below, for example because the peer has refused
+    /// the handshake.
+    ///
     /// # Errors
     /// [`PeerError::Truncated`](crate::error::PeerError::Truncated) if the stream is cut off.
     fn end_of_input(&mut self, ctx: &mut FilterContext<'_>, kept: usize) -> Result {

@@ -308,7 +308,10 @@ impl Filters {
             }
             if at < self.begun {
                 let kept = self.layers[at].kept.len();
-                self.call(at, None, lent, |filter, ctx| filter.end_of_input(ctx, kept))?;
+                let ended = self.call(at, None, lent, |filter, ctx| filter.end_of_input(ctx, kept));
+                if let Err(error) = ended {
+                    return Err(self.cut_handshake(at + 1, lent).unwrap_or(error));
+                }
                 let layer = &mut self.layers[at];
                 layer.ended = true;
                 lent.buffers.return_kept(std::mem::take(&mut layer.kept));
@@ -321,6 +324,18 @@ impl Filters {
         }
         // The end of a handshake is not seen by each filter.
         if self.is_established() { Ok(()) } else { Err(PeerError::Truncated.into()) }
+    }
+
+    /// Passes the end of a stream that is cut off to the filter at `at`, if its handshake is in
+    /// progress. Returns the error of that filter. It is the better one: the peer may have refused
+    /// the handshake.
+    fn cut_handshake(&mut self, at: usize, lent: &mut Lent<'_>) -> Option<Error> {
+        let layer = self.layers.get(at).filter(|_| at < self.begun)?;
+        if layer.state != FilterState::Handshaking {
+            return None;
+        }
+        let kept = layer.kept.len();
+        self.call(at, None, lent, |filter, ctx| filter.end_of_input(ctx, kept)).err()
     }
 
     /// Returns whether no further bytes of the wire are wanted.
