@@ -67,8 +67,14 @@ impl<L: Links, S: Stage<ReadIn = L::Read, WriteOut = L::Write>> Links for Staged
             }
             let Some(message) = self.before.pull::<LAST>(state, services, input, pass)? else { break };
             let (stage, mut ctx) = self.split(state, services);
-            if let Some(out) = stage.read(&mut ctx, message)? {
-                return Ok(Some(out));
+            match stage.read(&mut ctx, message) {
+                Ok(Some(out)) => return Ok(Some(out)),
+                Ok(None) => {}
+                Err(error) => {
+                    // A queued message consumes no input, but it is gone.
+                    state.status.note_progress();
+                    return Err(error);
+                }
             }
             if !state.status.may_deliver() {
                 break;

@@ -590,3 +590,83 @@ over_each_transport! {
     endless_messages_do_not_occupy_the_loop,
     messages_beyond_the_limit_of_a_turn_are_all_delivered_at_the_end_of_a_socket,
 }
+
+/// Fails for each message but the last one of its run of three.
+struct OnlyThird;
+
+impl Stage for OnlyThird {
+    type ReadIn = Bytes;
+    type ReadOut = Bytes;
+    type WriteIn = Bytes;
+    type WriteOut = Bytes;
+
+    fn read(&mut self, _: &mut StageContext<'_, Self>, message: Bytes) -> Result<Option<Bytes>> {
+        if message.ends_with(b"3") { Ok(Some(message)) } else { Err(Error::other("not the third")) }
+    }
+
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Bytes) -> Result {
+        ctx.write(message)
+    }
+}
+
+#[test]
+fn a_stage_that_refuses_queued_messages_in_a_row_does_not_end_the_channel() {
+    let log = Log::new();
+    let handler = Recorder::exactly(&log, |_, _| Ok(()));
+    let mut channel =
+        EmbeddedChannel::new(Pipeline::codec(Runs::default()).stage(OnlyThird).handler(handler));
+    channel.write_inbound(b"3a").unwrap();
+    let failed = "error not the third";
+    assert_eq!(log.take(), ["active", failed, failed, "read a3", "read_complete"]);
+    assert!(channel.is_open());
+}
+
+/// Has two messages for each byte, the second one queued. Refuses `!` without consuming it.
+#[derive(Default)]
+struct Pairs {
+    queued: bool,
+    refuses: bool,
+}
+
+impl Codec for Pairs {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        if input.first() == Some(&b'!') && !self.refuses {
+            self.refuses = true;
+            return Err(Error::other("refused"));
+        }
+        self.queued = !input.is_empty();
+        Ok(self.queued.then(|| input.split_to(1)))
+    }
+
+    fn has_more(&self) -> bool {
+        self.queued
+    }
+
+    fn decode_more(&mut self) -> Result<Option<Bytes>> {
+        self.queued = false;
+        Ok(Some("again".into()))
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
+        output.put(message);
+        Ok(())
+    }
+}
+
+#[test]
+fn an_error_of_the_handler_at_a_queued_message_is_no_failure_of_the_codec() {
+    let log = Log::new();
+    let handler = Recorder::exactly(&log, |_, call| match call {
+        Event::Read(message) if message == "again" => Err(Error::other("of the handler")),
+        _ => Ok(()),
+    });
+    let mut channel = EmbeddedChannel::new(Pipeline::codec(Pairs::default()).handler(handler));
+    channel.write_inbound(b"a!").unwrap();
+    let calls = ["active", "read a", "read again", "error of the handler", "error refused"];
+    let then = ["read !", "read again", "error of the handler", "read_complete"];
+    assert_eq!(log.take(), [&calls[..], &then].concat());
+    assert!(channel.is_open());
+}

@@ -179,3 +179,80 @@ fn over_tcp_the_old_handler_is_dropped_on_the_loop_and_the_new_one_sees_the_end(
     }
     end(&group);
 }
+
+#[test]
+fn replacing_in_read_closed_when_the_own_output_has_ended_loses_no_bytes() {
+    let log = Log::new();
+    let inner = log.clone();
+    let options = ChannelOptions::new().half_close(true);
+    let old = named("old", &log, move |ctx, call| match call {
+        Event::Active(_) => {
+            ctx.shutdown_write();
+            Ok(())
+        }
+        Event::ReadClosed => ctx.replace_pipeline(raw(quiet("new", &inner))),
+        _ => Ok(()),
+    });
+    let mut channel = embedded_pipeline(&options, lines(old));
+    channel.write_inbound(b"rest").unwrap();
+    channel.end_inbound();
+    channel.run_pending();
+    let log = log.take();
+    let at = log.iter().position(|call| call == "new active").expect("the new one takes over");
+    assert_eq!(
+        log[at..],
+        [
+            "new active",
+            "new read rest",
+            "new read_complete",
+            "new read_complete",
+            "new read_closed",
+            "new inactive"
+        ]
+    );
+}
+
+/// Decodes a message at the end of the stream, from whatever is left.
+#[derive(Default)]
+struct Farewell {
+    ended: bool,
+}
+
+impl Codec for Farewell {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn decode(&mut self, _: &mut Bytes) -> Result<Option<Bytes>> {
+        Ok(None)
+    }
+
+    fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        input.clear();
+        let was_ended = std::mem::replace(&mut self.ended, true);
+        Ok((!was_ended).then(|| "farewell".into()))
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
+        output.put(message);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_codec_that_takes_over_at_the_last_message_decodes_the_end() {
+    let log = Log::new();
+    let inner = log.clone();
+    let old = named("old", &log, move |ctx, call| match call {
+        Event::Read(_) => {
+            let new = quiet("new", &inner);
+            ctx.replace_pipeline(Pipeline::codec(Farewell::default()).handler(new))
+        }
+        _ => Ok(()),
+    });
+    let options = ChannelOptions::new().half_close(true);
+    let mut channel = embedded_pipeline(&options, Pipeline::codec(Farewell::default()).handler(old));
+    channel.write_inbound(b"rest").unwrap();
+    channel.end_inbound();
+    let log = log.take();
+    assert!(log.contains(&"new read farewell".to_owned()), "{log:?}");
+}

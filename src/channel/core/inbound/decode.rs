@@ -84,7 +84,8 @@ impl ChannelCore {
             }
             if services.replaced != replaced {
                 // The rest belongs to the replacement pipeline.
-                if input.is_empty() && !self.has_more() {
+                // At the end of the stream, its codec decodes an empty input as well.
+                if input.is_empty() && !self.has_more() && !(pass.is_last() && pass.spend()) {
                     break;
                 }
                 continue;
@@ -100,7 +101,8 @@ impl ChannelCore {
             if input.is_empty() && !pass.is_last() && !self.has_more() {
                 break;
             }
-            if input.len() == before && self.stuck(services) {
+            let is_stuck = input.len() == before && services.tally.messages_read == messages;
+            if is_stuck && self.stuck(services) {
                 break;
             }
         }

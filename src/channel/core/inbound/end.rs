@@ -46,15 +46,15 @@ impl ChannelCore {
         if self.state.status.is_open() {
             self.event(services, Event::ReadComplete);
         }
+        if self.state.config.half_close && self.state.status.is_open() && services.replaced == replaced {
+            self.state.status.set_input(InputHalf::Ended);
+            self.event(services, Event::ReadClosed);
+        }
         if services.replaced != replaced && self.state.status.is_open() {
             // The end is read again for the replacement, after the remaining bytes.
             self.state.status.set(Readiness::MAYBE_READABLE);
             self.state.want_attention(services);
             return;
-        }
-        if self.state.config.half_close && self.state.status.is_open() {
-            self.state.status.set_input(InputHalf::Ended);
-            self.event(services, Event::ReadClosed);
         }
         if !self.state.config.half_close || self.state.status.output_has_ended() {
             self.state.request_close(CloseCause::Clean);

@@ -330,6 +330,12 @@ impl Status {
         }
     }
 
+    /// Records that a message was decoded, although no byte was consumed for it.
+    #[cold]
+    pub(crate) fn note_progress(&mut self) {
+        self.unset(Memory::STUCK);
+    }
+
     /// Returns whether messages may be delivered to the handler.
     #[inline]
     pub(crate) fn may_deliver(self) -> bool {

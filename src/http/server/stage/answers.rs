@@ -1,4 +1,5 @@
-//! Responses that the stage writes itself: to errors, and to requests that an overloaded loop refuses.
+//! Responses that the stage writes itself: to errors, and to requests that an overloaded loop
+//! refuses.
 
 use super::{
     super::exchange::{Exchange, Output, Then},
