@@ -225,13 +225,16 @@ impl ChannelCore {
 
     #[cold]
     fn handle_rare_requests(&mut self, services: &mut LoopServices) -> bool {
+        // The error belongs to the pipeline that has reported it.
+        let reported = self.notify_failure(services);
         if self.state.status.has(Pending::REPLACED) {
             self.take_over(services);
         }
         if self.state.status.has(Pending::TASK_REFUSED) {
             self.notify_refused(services);
         }
-        self.notify_failure(services)
+        // The new pipeline may have reported one too.
+        reported | self.notify_failure(services)
     }
 
     /// Passes on the error that a stage has reported. Returns whether there was one.

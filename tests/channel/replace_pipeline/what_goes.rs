@@ -3,7 +3,7 @@
 use crate::support::{
     channels::{Guard, embedded_pipeline, lines, raw},
     journal::Log,
-    recorder::{Event, named, quiet},
+    recorder::{Event, Recorder, named, quiet},
     wait::SECOND,
 };
 use bytes::Bytes;
@@ -263,4 +263,46 @@ fn stages_and_their_timers_are_replaced() {
             "new tick"
         ]
     );
+}
+
+/// Reports an error of each message that it passes on.
+struct Complains;
+
+impl Stage for Complains {
+    type ReadIn = Bytes;
+    type ReadOut = Bytes;
+    type WriteIn = Bytes;
+    type WriteOut = Bytes;
+
+    fn read(&mut self, ctx: &mut StageContext<'_, Self>, message: Bytes) -> Result<Option<Bytes>> {
+        ctx.fail(Error::other("reported"));
+        Ok(Some(message))
+    }
+
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Bytes) -> Result {
+        ctx.write(message)
+    }
+}
+
+#[test]
+fn an_error_that_an_old_stage_has_reported_goes_to_the_old_handler() {
+    for closes in [false, true] {
+        let log = Log::new();
+        let inner = log.clone();
+        let old = Recorder::exactly(&log, move |ctx, call| match call {
+            Event::Read(_) => ctx.replace_pipeline(lines(quiet("new", &inner))),
+            Event::Error(_) if closes => {
+                ctx.close();
+                Ok(())
+            }
+            _ => Ok(()),
+        });
+        let pipeline = Pipeline::codec(Line::new()).stage(Complains).handler(old);
+        let mut channel = EmbeddedChannel::new(pipeline);
+        channel.write_inbound(b"go\n").unwrap();
+        let end: &[&str] =
+            if closes { &["new drop", "inactive"] } else { &["drop", "new active", "new read_complete"] };
+        assert_eq!(log.take(), [&["active", "read go", "error reported"], end].concat());
+        assert_eq!(channel.is_open(), !closes);
+    }
 }

@@ -66,6 +66,7 @@ impl ChannelCore {
         }
         self.state.borrow_outbound(services);
         self.notify_or_fail(services, Event::Writability(writable));
+        self.notify_failure(services);
         self.take_over(services);
         self.notify_failure(services);
         self.note_written(services);
