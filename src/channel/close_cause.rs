@@ -42,7 +42,7 @@ pub enum CloseCause {
     /// The connection is broken: the peer has reset it, this side has, or the network failed.
     Reset,
     /// A time limit was reached: one of [`TimeLimits`](crate::channel::TimeLimits), the timeout of
-    /// a handshake, or the close timeout.
+    /// a handshake, the close timeout, or that of a [heartbeat](crate::stage::Heartbeat) or a ping.
     TimedOut,
     /// The event loop has ended before the channel.
     ShutDown,

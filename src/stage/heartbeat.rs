@@ -172,10 +172,11 @@ impl<In: 'static, Out: 'static, F: FnMut() -> Out + 'static> Stage for Heartbeat
                 ctx.write(ping)
             }
             Beat::Dead { after } => {
+                let error = Error::TimedOut { operation: "an answer to the heartbeat", after };
                 if self.on_dead == OnDead::Close {
-                    ctx.close_now();
+                    ctx.close_now_because(&error);
                 }
-                Err(Error::TimedOut { operation: "an answer to the heartbeat", after })
+                Err(error)
             }
         }
     }

@@ -36,6 +36,8 @@ pub(crate) struct Traffic {
     pub(crate) written: u64,
     /// Whether written bytes are pending.
     pub(crate) is_blocked: bool,
+    /// Whether the channel accepts pings: its output has not ended.
+    pub(crate) takes_pings: bool,
     /// Whether every byte that was read counts as an answer.
     pub(crate) bytes_answer: bool,
     /// Whether a silent peer is pinged although bytes are sent to it.
@@ -50,6 +52,7 @@ impl Traffic {
             read: nanos(ctx.last_read()),
             written: nanos(ctx.last_written()),
             is_blocked: ctx.pending_bytes() > 0,
+            takes_pings: ctx.takes_writes(),
             bytes_answer,
             pings_silence: false,
         }
@@ -82,7 +85,7 @@ impl Pulse {
 
     /// Returns what to do now, and the time of the next beat.
     pub(crate) fn beat(&mut self, settings: &PulseSettings, traffic: Traffic) -> (Beat, u64) {
-        let Traffic { now, read, written, is_blocked, bytes_answer, pings_silence } = traffic;
+        let Traffic { now, read, written, is_blocked, takes_pings, bytes_answer, pings_silence } = traffic;
         let later = now.saturating_add(settings.interval);
         if bytes_answer && read > self.alive {
             self.alive = read;
@@ -105,6 +108,9 @@ impl Pulse {
         }
         if self.unanswered > settings.misses {
             return (if self.dead { Beat::Wait } else { self.die(now, self.alive) }, later);
+        }
+        if !takes_pings {
+            return (Beat::Wait, later);
         }
         self.dead = false;
         self.pinged = now;

@@ -178,8 +178,9 @@ impl WebSocketStage {
             Beat::Wait => Ok(()),
             Beat::Ping => ctx.write(Message::Ping(Bytes::new())),
             Beat::Dead { after } => {
-                ctx.close_now();
-                Err(Error::timed_out("an answer to the ping", after))
+                let error = Error::timed_out("an answer to the ping", after);
+                ctx.close_now_because(&error);
+                Err(error)
             }
         }
     }

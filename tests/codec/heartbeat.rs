@@ -3,10 +3,11 @@
 use crate::support::{
     journal::Log,
     recorder::{Event, Recorder},
-    wait::SECOND,
+    wait::{SECOND, done},
 };
 use bytes::Bytes;
 use netwheel::{
+    channel::CloseCause,
     codec::Line,
     prelude::*,
     stage::{Heartbeat, OnDead},
@@ -242,4 +243,30 @@ fn two_heartbeats_in_one_pipeline_are_independent() {
 #[test]
 fn the_interval_is_derived_from_the_peers_idle_timeout() {
     assert_eq!(Asks::interval_for(Duration::from_secs(90)), Duration::from_secs(30));
+}
+
+#[test]
+fn a_channel_whose_own_output_has_ended_sends_no_pings_and_stays_open() {
+    let mut peer = Peer::new(heartbeat());
+    assert_eq!(peer.after(INTERVAL), ("PING ".into(), vec![]));
+    peer.channel.channel().shutdown_write();
+    peer.channel.run_pending();
+    for _ in 0..10 {
+        peer.channel.write_inbound(b"x\n").unwrap();
+        peer.log.take();
+        assert_eq!(peer.after(INTERVAL), nothing());
+    }
+    assert!(peer.channel.is_open());
+}
+
+#[test]
+fn a_dead_peer_is_the_cause_of_the_end_and_of_writes_that_fail() {
+    let mut peer = Peer::new(heartbeat().max_misses(0));
+    peer.channel.set_outbound_room(Some(0));
+    let closed = peer.channel.channel().closed();
+    let written = peer.channel.channel().write_tracked("x".into()).unwrap();
+    peer.after(3 * INTERVAL);
+    assert!(peer.channel.is_closed());
+    assert_eq!(done(closed).unwrap(), CloseCause::TimedOut);
+    assert!(matches!(done(written), Err(Error::TimedOut { .. })));
 }

@@ -73,6 +73,13 @@ impl<S: Stage> StageContext<'_, S> {
         self.state.request_close_now(CloseCause::Cut);
     }
 
+    /// Like [`close_now`](StageContext::close_now), because of this error, which fails the writes
+    /// that are not sent.
+    pub(crate) fn close_now_because(&mut self, error: &Error) {
+        self.state.outbound.note_error(|| error.clone());
+        self.state.request_close_now(CloseCause::of_error(error));
+    }
+
     /// Like [`close`](StageContext::close), for a reason that is not the end of the exchange.
     #[cfg(feature = "http")]
     pub(crate) fn close_because(&mut self, cause: CloseCause) {
@@ -108,6 +115,11 @@ impl<S: Stage> StageContext<'_, S> {
     /// Returns whether the channel accepts writes.
     pub fn is_open(&self) -> bool {
         self.state.status.is_open()
+    }
+
+    /// Returns whether the channel is open and its output has not ended.
+    pub(crate) fn takes_writes(&self) -> bool {
+        self.state.status.takes_writes()
     }
 
     /// Returns whether the pending bytes are within the channel's
