@@ -93,10 +93,12 @@ impl ChannelOptions {
         self.check()?;
         // A producer pauses before the limit is reached.
         let water_mark = self.water_mark.capped(self.max_outbound - 1);
+        // So that more bytes than the high mark can be held: whoever holds that many pauses reading.
+        let inbound_mark = self.inbound_mark.capped(usize::MAX - 1);
         Ok(ChannelConfig {
             certain_room: water_mark.certain_room(),
             close_timeout_ns: nanos(self.close_timeout),
-            options: ChannelOptions { water_mark, ..self.clone() },
+            options: ChannelOptions { water_mark, inbound_mark, ..self.clone() },
             linger: None,
             handshake_timeout: nanos(HANDSHAKE_TIMEOUT),
             host: None,
@@ -123,13 +125,17 @@ pub enum Overflow {
     #[default]
     Refuse,
     /// The message is dropped, and the write succeeds. For updates that the next message repeats.
+    ///
+    /// HTTP requests and responses are refused instead, because the peer pairs them by their order.
+    /// Server-sent events are dropped.
     DropNewest,
     /// The oldest messages are dropped, until an eighth of the limit is free. For updates that
     /// become outdated. A message that is partly sent is kept. A message that is longer than the
     /// limit is refused.
     ///
-    /// HTTP requests and responses are kept, because the peer pairs them by their order. Without
-    /// room, a message behind them is refused. Server-sent events are dropped like other messages.
+    /// HTTP requests and responses are kept, and so is what a
+    /// [replaced](crate::Context::replace_pipeline) pipeline has written. Without room, a message
+    /// behind them is refused. Server-sent events are dropped like other messages.
     DropOldest,
     /// The channel closes immediately, drops pending messages and resets the connection. The write
     /// fails with [`Error::Full`](crate::Error::Full).

@@ -182,3 +182,22 @@ fn a_socket_is_not_read_above_the_high_mark_and_the_loop_does_not_spin() {
     assert!(event_loop.metrics().turns < 20 * MESSAGES as u64);
     assert!(matches!(WaterMark::new(2, 1).unwrap_err(), Error::Setting(_)));
 }
+
+#[test]
+fn a_mark_without_limit_still_lets_a_program_pause_reading() {
+    let queue = Arc::new(Mutex::new(Vec::new()));
+    let inner = queue.clone();
+    let pipeline = Pipeline::codec(Line::new()).on_read(move |ctx, message: Bytes| {
+        inner.lock().unwrap().push((message, ctx.pause_reading()));
+        Ok(())
+    });
+    let options = ChannelOptions::new().inbound_mark(WaterMark::new(1, usize::MAX).unwrap());
+    let mut channel = EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap();
+    channel.write_inbound(b"a\nb\n").unwrap();
+    assert_eq!(queue.lock().unwrap().len(), 1);
+    channel.write_inbound(b"c\n").unwrap();
+    assert_eq!(queue.lock().unwrap().len(), 1, "reading is paused");
+    drop(queue.lock().unwrap().remove(0));
+    channel.run_pending();
+    assert_eq!(queue.lock().unwrap()[0].0, "b");
+}

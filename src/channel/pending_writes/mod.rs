@@ -27,7 +27,7 @@ pub(crate) struct PendingWrites {
     taken: usize,
     /// Bytes of all messages that the kernel has not taken.
     waiting: usize,
-    /// The number of leading bytes that a stage keeps.
+    /// The number of leading bytes that a stage, or a pipeline that was replaced, keeps.
     kept: usize,
     /// The number of confirmations.
     unanswered: usize,
@@ -72,7 +72,6 @@ impl PendingWrites {
     }
 
     /// Keeps the `pending` bytes: their messages are not dropped.
-    #[cfg(feature = "http")]
     pub(in crate::channel) fn keep(&mut self, pending: usize) {
         self.kept = pending;
     }
@@ -134,7 +133,7 @@ impl PendingWrites {
     /// Returns whether there is nothing to reset, and no memory of its own.
     #[inline]
     pub(in crate::channel) fn is_light(&self) -> bool {
-        self.error.is_none() && self.messages.capacity() == 0
+        self.error.is_none() && self.messages.capacity() | self.kept == 0
     }
 
     /// Prepares for another channel.
@@ -331,5 +330,16 @@ mod tests {
             writes.enter(1);
             assert_eq!(writes.droppable(0), 1, "nothing else waits");
         }
+    }
+
+    #[test]
+    fn kept_bytes_are_forgotten_before_another_channel_writes() {
+        let mut writes = PendingWrites::default();
+        writes.keep(5);
+        assert!(!writes.is_light(), "it is reset");
+        writes.reset();
+        writes.enter(3);
+        writes.enter(6);
+        assert_eq!(writes.droppable(0), 6);
     }
 }

@@ -109,7 +109,7 @@ impl ClientStage {
             Body::Sized(length) => (RequestFraming::Length(length), Bytes::new(), Output::Sized(length)),
             Body::Streamed => (RequestFraming::Chunked, Bytes::new(), Output::Chunked),
         };
-        ctx.write(FramedRequest::Head { request, framing, body })?;
+        ctx.write_kept(FramedRequest::Head { request, framing, body })?;
         if self.outstanding.len() == 0 {
             self.since = nanos(ctx.now());
         }
@@ -123,31 +123,6 @@ impl ClientStage {
         Ok(())
     }
 
-    fn write_part(&mut self, ctx: &mut Ctx<'_>, part: Part<Request>) -> Result {
-        match part {
-            Part::Head(request) => self.write_head(ctx, request),
-            Part::Body(bytes) => self.write_body(ctx, bytes),
-            Part::End(trailers) => {
-                match self.output {
-                    Output::Sized(0) => {}
-                    Output::Chunked => ctx.write(FramedRequest::LastChunk(trailers))?,
-                    Output::Sized(left) => {
-                        ctx.close();
-                        let why = format!("the body is {left} bytes shorter than its Content-Length");
-                        return Err(unencodable(why));
-                    }
-                    Output::Complete if self.may_end => {}
-                    Output::Complete => {
-                        return Err(unencodable("the end of a request that has not begun"));
-                    }
-                }
-                self.output = Output::Complete;
-                self.may_end = false;
-                Ok(())
-            }
-        }
-    }
-
     fn write_body(&mut self, ctx: &mut Ctx<'_>, bytes: Bytes) -> Result {
         let length = bytes.len() as u64;
         self.awaits_continue = false;
@@ -157,11 +132,11 @@ impl ClientStage {
                 Err(unencodable(format!("{length} bytes of a body of which {left} bytes are left")))
             }
             Output::Sized(left) => {
-                ctx.write(FramedRequest::Data(bytes))?;
+                ctx.write_kept(FramedRequest::Data(bytes))?;
                 self.output = Output::Sized(left - length);
                 Ok(())
             }
-            Output::Chunked => ctx.write(FramedRequest::Chunk(bytes)),
+            Output::Chunked => ctx.write_kept(FramedRequest::Chunk(bytes)),
             Output::Complete => Err(unencodable("the body of a request that has not begun")),
         }
     }
@@ -280,9 +255,28 @@ impl Stage for ClientStage {
     }
 
     fn write(&mut self, ctx: &mut Ctx<'_>, part: Part<Request>) -> Result {
-        self.write_part(ctx, part)?;
-        ctx.keep_written();
-        Ok(())
+        match part {
+            Part::Head(request) => self.write_head(ctx, request),
+            Part::Body(bytes) => self.write_body(ctx, bytes),
+            Part::End(trailers) => {
+                match self.output {
+                    Output::Sized(0) => {}
+                    Output::Chunked => ctx.write_kept(FramedRequest::LastChunk(trailers))?,
+                    Output::Sized(left) => {
+                        ctx.close();
+                        let why = format!("the body is {left} bytes shorter than its Content-Length");
+                        return Err(unencodable(why));
+                    }
+                    Output::Complete if self.may_end => {}
+                    Output::Complete => {
+                        return Err(unencodable("the end of a request that has not begun"));
+                    }
+                }
+                self.output = Output::Complete;
+                self.may_end = false;
+                Ok(())
+            }
+        }
     }
 
     fn timer(&mut self, ctx: &mut Ctx<'_>) -> Result {

@@ -255,13 +255,14 @@ fn dates_are_added_once_and_move_with_the_clock() {
     assert_eq!(date(server.channel.read_outbound()), "Thu, 01 Jan 1970 00:00:00 GMT");
 }
 
-/// Returns a server that drops its oldest messages, whose client accepts nothing.
+/// Returns a server that drops messages, whose client accepts nothing.
 fn with_drops(
+    overflow: Overflow,
     on_head: impl FnMut(&mut Context<'_, super::support::Site>, &Request) -> Result + 'static,
 ) -> Server {
     let mark = WaterMark::new(80_000, 90_000).unwrap();
     let options = ChannelOptions::new().max_outbound(100_000).water_mark(mark);
-    let options = options.overflow(Overflow::DropOldest);
+    let options = options.overflow(overflow);
     let mut server = Server::with_options(HttpSettings::new(), options, on_head, |_, _| Ok(()));
     server.channel.set_outbound_room(Some(0));
     server
@@ -270,7 +271,9 @@ fn with_drops(
 /// The client would take the second response for the first one.
 #[test]
 fn a_waiting_response_is_not_dropped_in_favour_of_the_next_one() {
-    let mut server = with_drops(|ctx, head| ctx.write(Response::ok(head.path().repeat(30_000)).into()));
+    let mut server = with_drops(Overflow::DropOldest, |ctx, head| {
+        ctx.write(Response::ok(head.path().repeat(30_000)).into())
+    });
     assert_eq!(server.send(get("/a") + &get("/b")), "");
     server.channel.set_outbound_room(None);
     let output = server.output();
@@ -280,7 +283,7 @@ fn a_waiting_response_is_not_dropped_in_favour_of_the_next_one() {
 
 #[test]
 fn waiting_events_are_dropped_in_favour_of_newer_ones() {
-    let mut server = with_drops(|ctx, _| {
+    let mut server = with_drops(Overflow::DropOldest, |ctx, _| {
         ctx.write(Response::event_stream().into())?;
         for n in 0..30 {
             ctx.write(ServerSentEvent::data(format!("{n:05000}")).into_part()?)?;
@@ -297,4 +300,36 @@ fn waiting_events_are_dropped_in_favour_of_newer_ones() {
     assert!(events.is_sorted() && events.last() == Some(&29), "{events:?}");
     assert!((10..20).contains(&events.len()), "{events:?}");
     assert!(body.ends_with("\n\n\r\n0\r\n\r\n"));
+}
+
+/// The client would take the body for complete.
+#[test]
+fn a_part_of_a_body_is_refused_and_not_dropped_if_there_is_no_room() {
+    let mut server = with_drops(Overflow::DropNewest, move |ctx, _| {
+        ctx.write(Response::ok(Body::Streamed).into())?;
+        for _ in 0..3 {
+            ctx.write(Part::Body("b".repeat(45_000).into()))?;
+        }
+        unreachable!("the third part is refused");
+    });
+    server.send(GET);
+    server.channel.set_outbound_room(None);
+    assert!(!server.output().ends_with("\r\n0\r\n\r\n"), "the body looks complete");
+    assert!(!server.channel.is_open());
+}
+
+#[test]
+fn events_are_dropped_if_there_is_no_room() {
+    let mut server = with_drops(Overflow::DropNewest, |ctx, _| {
+        ctx.write(Response::event_stream().into())?;
+        for n in 0..30 {
+            ctx.write(ServerSentEvent::data(format!("{n:05000}")).into_part()?)?;
+        }
+        Ok(())
+    });
+    server.send(GET);
+    assert!(server.channel.is_open());
+    server.channel.set_outbound_room(None);
+    let events = server.output().matches("data: ").count();
+    assert!((10..30).contains(&events), "{events}");
 }

@@ -32,18 +32,27 @@ impl<S: Stage> StageContext<'_, S> {
     /// Writes a message towards the socket, through the links before this stage.
     ///
     /// # Errors
-    /// The errors of [`Context::write`](crate::Context::write).
+    /// The errors of [`Context::write`](crate::Context::write). The
+    /// [overflow policy](crate::channel::Overflow) applies to what a handler writes. So a message
+    /// that this stage writes by itself, for example in [`read`](Stage::read), is refused with
+    /// [`Error::Full`] if there is no room. It is dropped later, like others, under
+    /// [`DropOldest`](crate::channel::Overflow::DropOldest).
     #[inline]
     pub fn write(&mut self, message: S::WriteOut) -> Result {
         self.before.push(self.state, self.services, message)
     }
 
-    /// Makes all messages written so far stay if the channel drops its
-    /// [oldest](crate::channel::Overflow::DropOldest) messages. For protocols whose peer pairs
-    /// messages by their order.
+    /// Writes a message that the channel's [overflow policy](crate::channel::Overflow) refuses if
+    /// there is no room, and never drops. For protocols whose peer pairs messages by their order.
     #[cfg(feature = "http")]
-    pub(crate) fn keep_written(&mut self) {
-        self.state.keep_written();
+    #[inline]
+    pub(crate) fn write_kept(&mut self, message: S::WriteOut) -> Result {
+        let written = self.write(message);
+        match written {
+            Ok(()) => self.state.keep_written(),
+            Err(_) => self.state.refuse_overflow(),
+        }
+        written
     }
 
     /// Requests that [`write`](Stage::write) is called with this message for each channel, also if

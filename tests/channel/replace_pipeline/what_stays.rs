@@ -9,7 +9,11 @@ use crate::support::{
     tcp::connect,
     wait::done,
 };
-use netwheel::{channel::ChannelOptions, prelude::*, testing::EmbeddedChannel};
+use netwheel::{
+    channel::{ChannelOptions, Overflow},
+    prelude::*,
+    testing::EmbeddedChannel,
+};
 use std::{
     io::Write,
     sync::{Mutex, mpsc},
@@ -172,4 +176,34 @@ fn over_tcp_buffered_bytes_are_decoded_without_a_new_event() {
     let expected = ["old drop", "new active", "new read hello", "new read_complete"];
     assert_eq!(told[told.len() - 4..], expected, "{told:?}");
     end(&group);
+}
+
+/// The peer would take frames for lines.
+#[test]
+fn output_of_the_old_pipeline_is_not_dropped_in_favour_of_that_of_the_new_one() {
+    let log = Log::new();
+    let inner = log.clone();
+    let options = ChannelOptions::new().max_outbound(64).overflow(Overflow::DropOldest);
+    let mut channel = embedded_pipeline(
+        &options,
+        lines(named("old", &log, move |ctx, call| match call {
+            Event::Read(_) => {
+                ctx.write("welcome".into())?;
+                ctx.replace_pipeline(frames(quiet("new", &inner)))
+            }
+            _ => Ok(()),
+        })),
+    );
+    channel.set_outbound_room(Some(0));
+    channel.channel().write("first".into()).unwrap();
+    channel.run_pending();
+    channel.write_inbound(b"go\n").unwrap();
+    for n in 0..9 {
+        channel.channel().write(format!("{n:010}").into()).unwrap();
+        channel.run_pending();
+    }
+    channel.set_outbound_room(None);
+    let sent = channel.read_outbound();
+    let frames = sent.strip_prefix(b"first\nwelcome\n").expect("both lines are sent");
+    assert!(frames.ends_with(b"\0\x0a0000000008") && frames.len() < 64, "{frames:?}");
 }

@@ -128,6 +128,7 @@ impl ChannelCore {
         const MEMORIES: Memory = Memory::STUCK.with(Memory::SERVED).with(Memory::LIMITED).with(NOTIFIED);
         services.replaced += 1;
         self.state.outbound.keep_waiting();
+        self.state.keep_written();
         self.state.timing.cancel_tasks(services, &Error::PipelineReplaced);
         self.state.end_watch(services);
         self.state.status.unset(WORK);

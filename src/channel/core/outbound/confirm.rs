@@ -105,8 +105,8 @@ impl ChannelState {
     #[inline]
     pub(crate) fn before_write(&mut self) {
         if self.drops_messages() {
-            // Left by an earlier message without a confirmation.
-            self.status.unset(Memory::DROPPED);
+            // Left by an earlier message without a confirmation, and by a stage.
+            self.status.unset(Memory::DROPPED.with(Memory::REFUSES));
             self.enter_message();
         }
     }
@@ -129,14 +129,20 @@ impl ChannelState {
     }
 
     /// Keeps all messages that wait: the overflow policy does not drop them.
-    #[cfg(feature = "http")]
     #[inline]
     pub(crate) fn keep_written(&mut self) {
-        if self.drops_messages()
+        if self.drops_oldest()
             && let Some(lease) = &mut self.outbound.lease
         {
             lease.writes.keep(lease.buffer.len());
         }
+    }
+
+    /// Makes the overflow policy refuse the message that could not be written, and not drop it.
+    #[cfg(feature = "http")]
+    #[cold]
+    pub(crate) fn refuse_overflow(&mut self) {
+        self.status.set(Memory::REFUSES);
     }
 
     /// Counts a message that was encoded.

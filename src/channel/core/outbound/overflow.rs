@@ -16,8 +16,9 @@ impl ChannelState {
     }
 
     fn overflow(&mut self, services: &mut LoopServices) -> Result {
+        let refuses = self.status.take(Memory::REFUSES);
         match self.config.overflow {
-            Overflow::DropNewest => {
+            Overflow::DropNewest if !refuses => {
                 services.tally.messages_dropped += 1;
                 self.extras.note_messages_dropped(1);
                 self.status.set(Memory::DROPPED);

@@ -126,6 +126,8 @@ fact_set! {
     STUCK,
     /// The message that was just written was dropped.
     DROPPED,
+    /// The message that could not be written is refused, also if the overflow policy drops messages.
+    REFUSES,
     /// The overflow policy of the channel drops messages.
     DROPS,
     /// The pipeline was notified that the loop shuts down.

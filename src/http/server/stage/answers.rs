@@ -59,10 +59,9 @@ impl ServerStage {
             let page = page.header("Retry-After", seconds.to_string());
             let Some(exchange) = self.exchange() else { return };
             let Ok((framed, change)) = exchange.frame(page.into(), || now) else { continue };
-            if framed.is_some_and(|framed| ctx.write(framed).is_err()) {
+            if framed.is_some_and(|framed| ctx.write_kept(framed).is_err()) {
                 continue;
             }
-            ctx.keep_written();
             if let Some(exchange) = self.exchange() {
                 exchange.apply(&change);
             }

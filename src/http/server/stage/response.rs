@@ -108,10 +108,7 @@ impl ServerStage {
         if let Some(framed) = framed {
             let is_event = matches!(framed, FramedResponse::Chunk(_) | FramedResponse::Data(_))
                 && self.exchange().is_some_and(|exchange| exchange.is_event_stream);
-            ctx.write(framed)?;
-            if !is_event {
-                ctx.keep_written();
-            }
+            if is_event { ctx.write(framed)? } else { ctx.write_kept(framed)? }
         }
         if let Some(exchange) = self.exchange() {
             exchange.apply(&change);
