@@ -9,7 +9,7 @@
 //! keeps the entry on the loop's wheel, and the channel core notifies the handler and closes. Runs
 //! on the channel's loop.
 
-use super::idle::Traffic;
+use super::{Paused, idle::Traffic};
 use crate::{
     clock::nanos,
     error::{Error, PeerError},
@@ -286,9 +286,21 @@ impl Limits {
         }
     }
 
+    /// Restarts the limits of the `paused` directions.
+    pub(in crate::channel) fn restart_paused(&mut self, paused: Paused, now: u64) {
+        if paused.reading {
+            self.pause(now);
+        }
+        if paused.writing {
+            self.pause_writing(now);
+        }
+    }
+
     /// Restarts the write limit, because the peer is not late while the channel's own rate limit
     /// delays writes.
-    pub(crate) fn pause_writing(&mut self, now: u64) {
+    fn pause_writing(&mut self, now: u64) {
+        // The limit of the next writes starts with the last of them.
+        self.written_at = now;
         if let Some(mark) = &mut self.waiting {
             mark.since = now;
         }

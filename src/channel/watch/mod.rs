@@ -138,12 +138,7 @@ impl Watch {
     ) -> WatchDue {
         let idle = self.idle.take_due(traffic, now, random);
         let reached = self.limits.as_mut().and_then(|limits| {
-            if paused.reading {
-                limits.pause(now);
-            }
-            if paused.writing {
-                limits.pause_writing(now);
-            }
+            limits.restart_paused(paused, now);
             limits.take_reached(traffic, now)
         });
         WatchDue { stages: self.take_stages(now), idle, reached }

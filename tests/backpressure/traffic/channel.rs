@@ -335,27 +335,67 @@ fn time_limits_do_not_count_traffic_pauses_against_the_peer() {
     let pipeline = Pipeline::codec(Line::new()).traffic(TrafficLimits::new().read(SLOW)).time_limits(limits);
     let mut channel = EmbeddedChannel::new(pipeline.handler(Recorder::new(&log)));
     channel.write_inbound(&[b'x'; 400]).unwrap();
-    channel.advance(ms(299));
-    assert!(channel.is_open(), "{:?}", log.all());
     // The last read was as large as the limit allows, so the pause lasts until the next read finds
-    // nothing.
-    channel.advance(ms(100));
+    // nothing, at 350 ms. The limits restart then, and not when they last expired in the pause.
+    channel.advance(ms(369));
+    assert!(channel.is_open(), "{:?}", log.all());
+    channel.advance(ms(1));
     assert!(channel.is_closed(), "no bytes remain, and the peer sends no more");
+}
+
+/// A channel that sends slowly, with a write limit of 20 ms.
+fn slow_with_write_limit(log: &Log) -> EmbeddedChannel<Bytes> {
+    let pipeline = Pipeline::codec(RawBytes)
+        .traffic(TrafficLimits::new().write(SLOW))
+        .time_limits(TimeLimits::new().write(ms(20)))
+        .handler(Recorder::new(log));
+    EmbeddedChannel::new(pipeline)
+}
+
+/// Checks that the write limit of a channel ends at a time from now.
+#[track_caller]
+fn assert_times_out_after(channel: &mut EmbeddedChannel<Bytes>, log: &Log, time: Duration) {
+    channel.advance(time - ms(1));
+    assert_eq!(log.all(), ["active"]);
+    channel.advance(ms(1));
+    assert_eq!(log.all(), ["active", "error writing timed out after 20ms", "inactive"]);
 }
 
 #[test]
 fn the_write_limit_counts_blocked_bytes_but_not_delayed_ones() {
     let log = Log::new();
-    let pipeline = Pipeline::codec(RawBytes)
-        .traffic(TrafficLimits::new().write(SLOW))
-        .time_limits(TimeLimits::new().write(ms(20)))
-        .handler(Recorder::new(&log));
-    let mut channel = EmbeddedChannel::new(pipeline);
+    let mut channel = slow_with_write_limit(&log);
     channel.channel().write(bytes(600)).unwrap();
     channel.run_pending();
     channel.advance(ms(449));
-    assert!(channel.is_open(), "{:?}", log.all());
     channel.set_outbound_room(Some(0));
-    channel.advance(ms(51));
-    assert_eq!(log.take(), ["active", "error writing timed out after 20ms", "inactive"]);
+    // The pause ends at 450 ms.
+    assert_times_out_after(&mut channel, &log, ms(21));
+}
+
+#[test]
+fn the_write_limit_of_later_writes_restarts_after_a_pause_too() {
+    let log = Log::new();
+    let mut channel = slow_with_write_limit(&log);
+    // The first write is accepted after the pause, and a part of the second one.
+    channel.set_outbound_room(Some(130));
+    channel.channel().write(bytes(120)).unwrap();
+    channel.run_pending();
+    channel.channel().write(bytes(80)).unwrap();
+    channel.run_pending();
+    channel.advance(ms(50));
+    assert_eq!(channel.pending_bytes(), 70);
+    assert_times_out_after(&mut channel, &log, ms(20));
+}
+
+#[test]
+fn the_write_limit_restarts_when_the_program_ends_a_pause() {
+    let log = Log::new();
+    let mut channel = slow_with_write_limit(&log);
+    channel.channel().write(bytes(150)).unwrap();
+    channel.run_pending();
+    channel.advance(ms(39));
+    channel.set_outbound_room(Some(0));
+    set(&mut channel, TrafficLimits::new());
+    assert_times_out_after(&mut channel, &log, ms(20));
 }

@@ -14,6 +14,7 @@ impl ChannelState {
             return;
         }
         self.disarm_shaper(services);
+        self.note_held_up(services.now);
         let was_shaped = self.extras.shaper().is_some();
         let shaper = Shaper::new(settings, self.extras.shaper_mut(), services.now);
         self.extras.set_shaper((!shaper.settings().is_off()).then(|| Box::new(shaper)));
@@ -88,6 +89,7 @@ impl ChannelState {
     pub(crate) fn shaper_is_due(&mut self, services: &mut LoopServices) {
         let Some(shaper) = self.extras.shaper_mut() else { return };
         shaper.note_expired(services.now);
+        self.note_held_up(services.now);
         // A direction without work must not keep its reservation.
         if !self.wants_read() {
             self.give_allowance_back(Direction::Read);

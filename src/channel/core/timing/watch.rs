@@ -202,6 +202,15 @@ impl ChannelState {
         }
     }
 
+    /// Restarts the time limits of each direction that the channel's rate limit has stopped,
+    /// because the peer could not be late until now.
+    pub(super) fn note_held_up(&mut self, now: u64) {
+        let [reading, writing] = [Direction::Read, Direction::Write].map(|way| self.was_held_up(way));
+        if let Some(limits) = self.limits() {
+            limits.restart_paused(Paused { reading, writing }, now);
+        }
+    }
+
     /// Moves the channel's entry on the wheel to the next deadline, or removes it.
     pub(crate) fn arm_watch(&mut self, services: &mut LoopServices) {
         self.status.unset(Pending::ARM_WATCH);
