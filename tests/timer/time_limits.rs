@@ -129,6 +129,23 @@ fn i_18_zero_disables_and_limits_can_be_changed_at_any_time() {
     assert_eq!(limited.advance(TICK).len(), 2);
 }
 
+#[test]
+fn i_18_a_write_limit_that_was_off_counts_from_the_moment_at_which_it_is_set() {
+    let write = TimeLimits::new().write(5 * SECOND);
+    let mut limited = Limited::new(write);
+    limited.channel.set_outbound_room(Some(0));
+    limited.write();
+    limited.write();
+    limited.set(TimeLimits::new());
+    assert_eq!(limited.advance(60 * SECOND), NOTHING);
+    limited.set(write);
+    assert_eq!(limited.advance(SECOND), NOTHING);
+    // The first write is accepted. The limit of the second one was off, too.
+    limited.channel.set_outbound_room(Some(6));
+    assert_eq!(limited.advance(4 * SECOND - TICK), NOTHING);
+    assert_eq!(limited.advance(TICK), ["65s error writing timed out after 5s", "65s inactive"]);
+}
+
 fn progress() -> Limited {
     Limited::new(TimeLimits::new().progress(10, 5 * SECOND))
 }
@@ -176,6 +193,29 @@ fn a_message_that_stops_half_way_is_reported_with_its_bytes() {
     let error =
         "5s error the peer violated the protocol: 5 bytes of a message in 5s; at least 10 are required";
     assert_eq!(limited.advance(TICK), [error, "5s inactive"]);
+}
+
+#[test]
+fn a_progress_limit_that_is_set_behind_half_a_message_counts_from_then() {
+    let limits = TimeLimits::new().progress(10, 5 * SECOND);
+    let error = |at| {
+        format!(
+            "{at} error the peer violated the protocol: 3 bytes of a message in 5s; at least 10 are required"
+        )
+    };
+    // Without limits before, with other limits, and with one that was on when the message began.
+    let others = TimeLimits::new().read(1000 * SECOND);
+    for (first, then) in [(TimeLimits::new(), None), (others, None), (limits, Some(TimeLimits::new()))] {
+        let mut limited = Limited::new(first);
+        limited.receive(b"hel");
+        if let Some(then) = then {
+            limited.set(then);
+        }
+        assert_eq!(limited.advance(60 * SECOND), NOTHING);
+        limited.set(limits);
+        assert_eq!(limited.advance(5 * SECOND - TICK), NOTHING);
+        assert_eq!(limited.advance(TICK), [error("65s"), "65s inactive".to_owned()]);
+    }
 }
 
 #[test]

@@ -187,8 +187,9 @@ impl Limits {
         self.settings
     }
 
-    /// Changes the limits. A limit that was off counts from now.
-    pub(crate) fn set(&mut self, settings: TimeLimits, now: u64) {
+    /// Changes the limits. A limit that was off counts from now. `kept` bytes do not make a message
+    /// yet.
+    pub(crate) fn set(&mut self, settings: TimeLimits, kept: usize, now: u64) {
         if self.settings.first_byte == 0 {
             restart(&mut self.first_byte, now);
         }
@@ -198,7 +199,14 @@ impl Limits {
         if self.settings.read == 0 {
             self.since = now;
         }
+        if self.settings.write == 0 {
+            self.pause_writing(now);
+        }
+        let measured = self.settings.progress > 0;
         self.settings = settings;
+        if !measured {
+            self.note_kept(kept, true, now);
+        }
     }
 
     /// Records that a byte has arrived.
@@ -426,11 +434,11 @@ mod tests {
     #[test]
     fn a_limit_set_later_counts_from_then_and_a_changed_limit_from_the_start() {
         let mut limits = Limits::new(TimeLimits::new(), 0);
-        limits.set(first(2, 0), 10 * SECOND);
+        limits.set(first(2, 0), 0, 10 * SECOND);
         assert_eq!(limits.deadline(QUIET), Some(12 * SECOND));
-        limits.set(first(3, 0), 11 * SECOND);
+        limits.set(first(3, 0), 0, 11 * SECOND);
         assert_eq!(limits.deadline(QUIET), Some(13 * SECOND));
-        limits.set(first(0, 1), 11 * SECOND);
+        limits.set(first(0, 1), 0, 11 * SECOND);
         assert_eq!(limits.deadline(QUIET), Some(12 * SECOND));
     }
 
@@ -450,7 +458,7 @@ mod tests {
         let mut limits = Limits::new(TimeLimits::new().read(Duration::from_secs(1)), 0);
         limits.note_pending(10, 0);
         limits.note_dropped(0, 10);
-        limits.set(TimeLimits::new().write(Duration::from_secs(2)), SECOND);
+        limits.set(TimeLimits::new().write(Duration::from_secs(2)), 0, SECOND);
         assert!(limits.note_pending(5, SECOND), "counted from here on");
         assert_eq!(limits.deadline(QUIET), Some(3 * SECOND));
     }

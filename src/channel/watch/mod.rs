@@ -63,16 +63,17 @@ impl Watch {
     }
 
     /// Changes the time limits. `heard` and `served`: the first byte has come, the first message
-    /// was delivered.
+    /// was delivered. `kept` bytes do not make a message yet.
     pub(in crate::channel) fn set_limits(
         &mut self,
         settings: TimeLimits,
         now: u64,
         heard: bool,
         served: bool,
+        kept: usize,
     ) {
-        let limits = self.limits.get_or_insert_with(|| Box::new(Limits::new(settings, now)));
-        limits.set(settings, now);
+        let limits = self.limits.get_or_insert_with(|| Box::new(Limits::new(TimeLimits::new(), now)));
+        limits.set(settings, kept, now);
         // These arrived before the limits were set.
         if heard {
             limits.note_byte();

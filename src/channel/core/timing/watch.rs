@@ -104,8 +104,9 @@ impl ChannelState {
         }
         self.status.set(Memory::LIMITED);
         let (heard, served) = (self.inbound.bytes() > 0, self.status.has(Memory::SERVED));
+        let kept = self.inbound.undecoded().len() + self.extras.kept_in_filters();
         let now = services.now;
-        self.timing.watch_at(now).set_limits(settings, now, heard, served);
+        self.timing.watch_at(now).set_limits(settings, now, heard, served, kept);
         self.arm_watch(services);
     }
 
