@@ -57,7 +57,9 @@ impl Turn {
             Some((_, timer)) => drop(self.io.services.queue.cancel(timer)),
             None => {}
         }
-        ages.timer = next.map(|at| (at, self.io.services.queue.insert(at, Due::Ages)));
+        // Behind the timers that are due: in front of them, it would end the timers of this turn.
+        let now = self.io.services.now;
+        ages.timer = next.map(|at| (at, self.io.services.queue.insert(at.max(now), Due::Ages)));
     }
 
     /// Handles the channels that are due.

@@ -1,7 +1,8 @@
 //! Tasks of channels on real loops.
 
 use crate::support::{
-    loops::{Gate, end, metrics, one_loop, the_loop},
+    journal::Log,
+    loops::{Gate, end, manual_group, metrics, one_loop, settle, the_loop},
     recorder::Event,
     servers::{Settings, dial, serve},
     tcp::{ANY_PORT, connect},
@@ -10,7 +11,10 @@ use crate::support::{
 use bytes::Bytes;
 use netwheel::{
     Channel, Context, Error, EventLoopGroup, Handler, Peer, Pipeline, Server, ServerBootstrap,
-    channel::ChannelOptions, codec::RawBytes, shutdown::ShutdownOptions, time::ScheduledTask,
+    channel::ChannelOptions,
+    codec::RawBytes,
+    shutdown::ShutdownOptions,
+    time::{MissedRuns, Periodic, ScheduledTask},
 };
 use std::{
     sync::{
@@ -122,6 +126,32 @@ fn a_cancel_races_with_the_run_and_exactly_one_of_them_wins() {
     assert_eq!(won.iter().sum::<u32>(), 500);
     done(client.stats()).unwrap();
     assert!(client.is_open());
+    end(&group);
+}
+
+/// E-72.
+#[test]
+fn other_tasks_run_while_a_task_of_a_channel_catches_up() {
+    const RUNS: u32 = 100;
+    let (group, clock) = manual_group();
+    let (_server, client) = connected(&group, ChannelOptions::new());
+    let log = Log::new();
+    let note = |text: &'static str| {
+        let log = log.clone();
+        move || log.push(text)
+    };
+    let (missed, of_channel, of_loop) = (note("missed"), note("channel"), note("loop"));
+    let periodic = Periodic::fixed_rate(ms(1)).missed_runs(MissedRuns::CatchUp);
+    let tick = client.schedule_periodic(periodic, move |_| Ok(missed())).unwrap();
+    drop(client.schedule(ms(1) * RUNS, move |_| Ok(of_channel())).unwrap());
+    drop(the_loop(&group).schedule(ms(1) * RUNS, of_loop).unwrap());
+    settle(the_loop(&group));
+    clock.advance(ms(1) * RUNS);
+    while log.count("missed") < RUNS as usize {
+        settle(the_loop(&group));
+    }
+    assert!(tick.cancel());
+    assert_eq!(log.all()[..4], ["missed", "channel", "loop", "missed"]);
     end(&group);
 }
 

@@ -42,10 +42,10 @@ enum Rhythm {
 enum State {
     /// In the queue of the loop.
     Queued,
-    /// Due at a time, and entered as this one in order.
+    /// Due at a time. The time and the number of its entry order the tasks.
     Armed {
         due: u64,
-        order: u64,
+        order: (u64, u64),
     },
     Ended(End),
 }
@@ -100,8 +100,13 @@ impl Model {
     }
 
     fn arm(&mut self, n: usize, due: u64) {
+        self.arm_at(n, due, due);
+    }
+
+    /// Arms a task whose entry is at another time than its deadline.
+    fn arm_at(&mut self, n: usize, due: u64, at: u64) {
         self.order += 1;
-        self.tasks[n].state = State::Armed { due, order: self.order };
+        self.tasks[n].state = State::Armed { due, order: (at, self.order) };
     }
 
     fn end(&mut self, n: usize, end: End) {
@@ -143,11 +148,11 @@ impl Model {
         loop {
             let due = |(n, task): (usize, &Task)| match task.state {
                 State::Armed { due, order } if due <= self.now => {
-                    Some((task.rhythm == Rhythm::Once { coarse: true }, due, order, n))
+                    Some((task.rhythm == Rhythm::Once { coarse: true }, order, due, n))
                 }
                 _ => None,
             };
-            let Some((_, due, _, n)) = self.tasks.iter().enumerate().filter_map(due).min() else { return };
+            let Some((_, _, due, n)) = self.tasks.iter().enumerate().filter_map(due).min() else { return };
             self.run_one(n, due);
         }
     }
@@ -191,7 +196,8 @@ impl Model {
                 while missed == MissedRuns::Skip && next <= self.now {
                     next += period;
                 }
-                self.arm(n, next);
+                // The runs that are made up for take turns with other tasks.
+                self.arm_at(n, next, next.max(self.now));
             }
         }
     }

@@ -221,7 +221,12 @@ impl Tasks {
             _ => Err(task),
         };
         match next {
-            Ok((kept, next)) => kept.place = enter(services, channel, key.slot, TaskTime::Exact(next)),
+            Ok((kept, next)) => {
+                // A missed run waits for the next turn. In front of other due timers, it would end
+                // the timers of this turn.
+                let at = TaskTime::Exact(next.max(services.now));
+                kept.place = enter(services, channel, key.slot, at);
+            }
             Err(task) => {
                 self.cancel(services, key);
                 drop_guarded(task);
