@@ -32,6 +32,10 @@ const MISSES: u32 = 2;
 /// byte for `(max_misses + 1) × interval`. All times are late by at most one tick of the loop's
 /// wheel (100 ms by default) plus the loop's lag.
 ///
+/// While reading is paused, unread bytes count as an answer. A peer that has ended its stream need
+/// not answer pings. It is dead only if the kernel takes no pending byte for that time, or for up
+/// to one `interval` more.
+///
 /// The other end answers pings in its handler, or sends something by itself with
 /// [`IdleTimeouts`](crate::IdleTimeouts). [`interval_for`](Heartbeat::interval_for) recommends an
 /// interval for that.

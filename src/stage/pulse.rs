@@ -40,6 +40,8 @@ pub(crate) struct Traffic {
     pub(crate) takes_pings: bool,
     /// Whether every byte that was read counts as an answer.
     pub(crate) bytes_answer: bool,
+    /// Whether the peer has ended its stream, so that it cannot answer.
+    pub(crate) has_ended: bool,
     /// Whether a silent peer is pinged although bytes are sent to it.
     pub(crate) pings_silence: bool,
 }
@@ -53,7 +55,9 @@ impl Traffic {
             written: nanos(ctx.last_written()),
             is_blocked: ctx.pending_bytes() > 0,
             takes_pings: ctx.takes_writes(),
-            bytes_answer,
+            // The answers that count are not read during a pause, so unread bytes may be answers.
+            bytes_answer: bytes_answer || !ctx.expects_input(),
+            has_ended: ctx.has_all_input(),
             pings_silence: false,
         }
     }
@@ -85,8 +89,12 @@ impl Pulse {
 
     /// Returns what to do now, and the time of the next beat.
     pub(crate) fn beat(&mut self, settings: &PulseSettings, traffic: Traffic) -> (Beat, u64) {
-        let Traffic { now, read, written, is_blocked, takes_pings, bytes_answer, pings_silence } = traffic;
+        let Traffic { now, read, written, is_blocked, takes_pings, .. } = traffic;
+        let Traffic { bytes_answer, has_ended, pings_silence, .. } = traffic;
         let later = now.saturating_add(settings.interval);
+        if has_ended && !is_blocked {
+            self.answer(now);
+        }
         if bytes_answer && read > self.alive {
             self.alive = read;
         }
@@ -94,8 +102,9 @@ impl Pulse {
             self.unanswered = 0;
         }
         // The peer cannot answer a ping behind pending bytes. Instead, its kernel has to take
-        // bytes.
-        let patience = settings.interval.saturating_mul(u64::from(settings.misses).saturating_add(1));
+        // bytes. A peer that has ended its stream counted as alive up to an interval before that.
+        let intervals = u64::from(settings.misses).saturating_add(1 + u64::from(has_ended));
+        let patience = settings.interval.saturating_mul(intervals);
         let stirred = self.alive.max(read).max(written);
         if is_blocked && now.saturating_sub(stirred) >= patience && !self.dead {
             return (self.die(now, stirred), later);

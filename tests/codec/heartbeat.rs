@@ -1,13 +1,14 @@
 //! The heartbeat stage: when it sends pings, what counts as an answer, and when a peer is dead.
 
 use crate::support::{
+    channels::set_auto_read,
     journal::Log,
     recorder::{Event, Recorder},
     wait::{SECOND, done},
 };
 use bytes::Bytes;
 use netwheel::{
-    channel::CloseCause,
+    channel::{ChannelOptions, CloseCause},
     codec::Line,
     prelude::*,
     stage::{Heartbeat, OnDead},
@@ -45,9 +46,10 @@ impl Peer {
             }
             Ok(())
         });
-        let pipeline = Pipeline::codec(Line::new()).stage(heartbeat).handler(handler);
-        let channel = EmbeddedChannel::builder(pipeline).clock(clock).wheel_tick(tick).build().unwrap();
-        Peer { channel, log }
+        let pipeline = Pipeline::codec(Line::new()).stage(heartbeat).handler(handler.half_open());
+        let options = ChannelOptions::new().half_close(true);
+        let channel = EmbeddedChannel::builder(pipeline).channel_options(options).clock(clock);
+        Peer { channel: channel.wheel_tick(tick).build().unwrap(), log }
     }
 
     /// Advances the clock. Returns the bytes sent and the calls of the handler.
@@ -59,6 +61,11 @@ impl Peer {
 
     fn write(&mut self) {
         self.channel.channel().write("x".into()).unwrap();
+        self.channel.run_pending();
+    }
+
+    fn set_auto_read(&mut self, on: bool) {
+        set_auto_read(&self.channel.channel(), on);
         self.channel.run_pending();
     }
 }
@@ -177,6 +184,62 @@ fn a_peer_that_sends_is_alive_even_if_it_does_not_read() {
         assert_eq!(peer.after(INTERVAL), nothing());
     }
     assert!(peer.channel.is_open());
+}
+
+#[test]
+fn unread_bytes_may_be_answers_while_the_program_does_not_read() {
+    let mut peer = Peer::new(heartbeat().answer(|line: &Bytes| line == "PONG"));
+    peer.set_auto_read(false);
+    for n in 0..10 {
+        assert_eq!(peer.after(INTERVAL), ("PING ".into(), vec![]), "{n}");
+        peer.channel.write_inbound(b"PONG\n").unwrap();
+    }
+    peer.set_auto_read(true);
+    for n in 0..3 {
+        assert_eq!(peer.after(INTERVAL), ("PING ".into(), vec![]), "{n}");
+    }
+    assert!(peer.channel.is_open());
+    assert_eq!(peer.after(INTERVAL).1.len(), 2, "the peer has stopped answering");
+}
+
+#[test]
+fn a_silent_peer_is_dead_even_if_the_program_does_not_read() {
+    for heartbeat in [heartbeat(), heartbeat().answer(|line: &Bytes| line == "PONG")] {
+        let mut peer = Peer::new(heartbeat);
+        peer.set_auto_read(false);
+        assert_eq!(peer.after(4 * INTERVAL - TICK), ("PING PING PING ".into(), vec![]));
+        assert_eq!(peer.after(TICK).1.len(), 2);
+        assert!(peer.channel.is_closed());
+    }
+}
+
+#[test]
+fn a_peer_that_has_ended_its_stream_need_not_answer_but_must_take_bytes() {
+    for heartbeat in [heartbeat(), heartbeat().answer(|line: &Bytes| line == "PONG")] {
+        let mut peer = Peer::new(heartbeat);
+        peer.channel.end_inbound();
+        for n in 0..10 {
+            assert_eq!(peer.after(INTERVAL), ("PING ".into(), vec![]), "{n}");
+        }
+        peer.channel.set_outbound_room(Some(0));
+        peer.write();
+        assert_eq!(peer.after(4 * INTERVAL - TICK), nothing());
+        let (sent, log) = peer.after(TICK);
+        assert_eq!((sent.as_str(), log.len()), ("", 2), "{log:?}");
+        assert!(log[0].contains("timed out after 40s") && peer.channel.is_closed(), "{log:?}");
+    }
+}
+
+#[test]
+fn a_peer_that_has_ended_its_stream_is_not_dead_as_soon_as_it_blocks() {
+    let mut peer = Peer::new(heartbeat().max_misses(0));
+    peer.channel.end_inbound();
+    assert_eq!(peer.after(2 * INTERVAL - TICK), ("PING ".into(), vec![]));
+    peer.channel.set_outbound_room(Some(0));
+    peer.write();
+    assert_eq!(peer.after(TICK), nothing());
+    assert!(peer.channel.is_open());
+    assert_eq!(peer.after(INTERVAL).1.len(), 2);
 }
 
 #[test]

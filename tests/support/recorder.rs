@@ -107,6 +107,12 @@ impl Recorder {
         recorder
     }
 
+    /// Records the end of the peer's stream, and leaves the channel open.
+    pub(crate) fn half_open(mut self) -> Self {
+        self.half_open = true;
+        self
+    }
+
     /// Creates a recorder that sends its calls to [`Events`]. It closes the channel after an error.
     pub(crate) fn sending(events: Sender<Event>, hook: SharedHook) -> Self {
         let hook = Box::new(move |ctx: &mut Context<'_, Self>, event: &Event| hook(ctx, event));

@@ -197,7 +197,12 @@ impl<S: Stage> StageContext<'_, S> {
     /// Returns whether the channel reads and the peer may still send, as
     /// [`Context::expects_input`](crate::Context::expects_input) does.
     pub fn expects_input(&self) -> bool {
-        self.state.may_read() && !self.state.status.input_ended()
+        self.state.may_read() && !self.has_all_input()
+    }
+
+    /// Returns whether the peer has ended its stream.
+    pub(crate) fn has_all_input(&self) -> bool {
+        self.state.status.input_ended()
     }
 
     /// Returns whether the channel's [traffic limit](crate::traffic::TrafficLimits), and not the
