@@ -43,6 +43,7 @@ impl ChatServer {
         options: &Options,
         tokens: &TokenKey,
     ) -> Result<Self> {
+        options.check()?;
         let directory = WorkerPool::builder()
             .threads(options.lookup_threads)
             .max_pending(options.lookup_queue)

@@ -2,6 +2,7 @@
 
 use crate::{hub, slow_consumer::SlowConsumer};
 use clap::Parser;
+use netwheel::Result;
 use std::time::Duration;
 
 /// A chat server; docs/im-protocol.md describes the protocol.
@@ -165,6 +166,20 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// # Errors
+    /// Settings that exclude each other.
+    pub(crate) fn check(&self) -> Result {
+        let (heartbeat, idle) = (self.heartbeat, self.idle_timeout);
+        if heartbeat >= idle {
+            // A client that only answers pings would be idle before the first one.
+            let text = format!(
+                "--heartbeat is {heartbeat:?}; it must be shorter than --idle-timeout, which is {idle:?}"
+            );
+            return Err(text.into());
+        }
+        Ok(())
+    }
+
     pub(crate) fn has_https(&self) -> bool {
         #[cfg(feature = "tls")]
         let has = self.https.is_some();

@@ -1,10 +1,16 @@
 //! The chat server as a process, and clients that resume.
 
-use crate::support::{
-    line_client::LineClient,
-    process::{Process, example},
-    tcp::{ANY_PORT, connect},
+use crate::{
+    chat_server::ChatServer,
+    login::resume_token::TokenKey,
+    options::Options,
+    support::{
+        line_client::LineClient,
+        process::{Process, example},
+        tcp::{ANY_PORT, connect},
+    },
 };
+use clap::Parser;
 use serde_json::{Value, json};
 use std::{io::Write, net::SocketAddr};
 
@@ -133,4 +139,17 @@ pub(crate) fn log_in(server: &Server, login: &Value) -> (LineClient, Value) {
 
 pub(crate) fn token_of(welcome: &Value) -> String {
     welcome["resume_token"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_heartbeat_that_is_not_shorter_than_the_idle_timeout_is_refused() {
+    let start = |heartbeat| {
+        let options = Options::parse_from(["im_server", "--heartbeat", heartbeat, "--threads=1"]);
+        ChatServer::start(&options, &TokenKey::new([7; 32], 0)).err().map(|error| format!("{error:#}"))
+    };
+    assert_eq!(start("59999ms"), None);
+    assert_eq!(
+        start("1m").as_deref(),
+        Some("--heartbeat is 60s; it must be shorter than --idle-timeout, which is 60s")
+    );
 }
