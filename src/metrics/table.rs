@@ -18,7 +18,7 @@ use std::time::Duration;
 metrics! {
     /// Turns of the loop.
     turns: counter;
-    /// Polls that were allowed to sleep.
+    /// Polls of the loop, whether they may sleep or not.
     polls: counter;
     /// Polls that returned with I/O events.
     wakes_io: counter, as "wakes" by cause = "io",

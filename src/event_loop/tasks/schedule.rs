@@ -89,8 +89,9 @@ impl EventLoop {
     /// tasks and timers of that turn, and before pending writes are flushed. Use it to combine the
     /// work of a turn.
     ///
-    /// At least 64 such tasks run per turn. If more are waiting than the time for timers allows,
-    /// the others run at the end of the next turn.
+    /// A turn runs at most 1024 of these tasks, within the time for timers. If that time is used
+    /// up, it still runs 64 of them, or fewer if they take 100 µs, but at least one. The others run
+    /// at the end of the next turn.
     ///
     /// # Errors
     /// The errors of [`schedule`](EventLoop::schedule).
