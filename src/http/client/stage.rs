@@ -189,8 +189,8 @@ impl ClientStage {
             && self.output != Output::Complete
             && !self.awaits_continue
             && ctx.pending_bytes() == 0;
-        // Without input the program does not read the response.
-        !waits_for_program && ctx.expects_input()
+        // Without input the program does not read the response, or its traffic limit does not.
+        !waits_for_program && ctx.expects_input() && !ctx.reading_was_held_up()
     }
 
     /// Sets the timer, unless it already expires before the current limit.
@@ -297,8 +297,9 @@ impl Stage for ClientStage {
             return Ok(());
         }
         self.exchanges.end();
-        ctx.close_now();
-        Err(Error::TimedOut { operation: "the response of a server", after })
+        let error = Error::TimedOut { operation: "the response of a server", after };
+        ctx.close_now_because(&error);
+        Err(error)
     }
 
     fn error(&mut self, ctx: &mut Ctx<'_>, error: Error) -> Result {

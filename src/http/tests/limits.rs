@@ -3,11 +3,16 @@
 use super::support::{Received, Server, status};
 use crate::{
     channel::shaping::TrafficLimits,
-    http::{Part, Response, server::HttpServer, settings::HttpSettings},
+    http::{
+        Part, Request, Response, StatusCode, client::HttpClient, server::HttpServer, settings::HttpSettings,
+    },
     testing::EmbeddedChannel,
 };
 use proptest::prelude::*;
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -156,6 +161,33 @@ fn a_client_is_not_late_while_the_traffic_limit_pauses_reading() {
     assert_eq!(after_a_minute(&request), 200);
     assert_eq!(after_a_minute(&request[..500]), 408, "the client sends no more of the head");
     assert_eq!(after_a_minute(&request[..request.len() - 1]), 408, "the client sends no more of the body");
+}
+
+#[test]
+fn a_server_is_not_late_while_the_traffic_limit_of_the_client_pauses_reading() {
+    let after_a_minute = |length: usize| {
+        let settings = HttpSettings::new().response_timeout(10 * SECOND);
+        let limits = TrafficLimits::new().read(50).read_burst(50);
+        let statuses = Arc::new(Mutex::new(Vec::new()));
+        let inner = statuses.clone();
+        let pipeline = HttpClient::with(settings).unwrap().host("a").pipeline().traffic(limits);
+        let mut channel = EmbeddedChannel::new(pipeline.on_read(move |_, part| {
+            if let Part::Head(response) = part {
+                inner.lock().unwrap().push(response.status());
+            }
+            Ok(())
+        }));
+        channel.channel().write(Request::get("/").into()).unwrap();
+        channel.run_pending();
+        let response = format!("HTTP/1.1 200 OK\r\nA: {}\r\nContent-Length: 0\r\n\r\n", "a".repeat(900));
+        channel.write_inbound(&response.as_bytes()[..length.min(response.len())]).unwrap();
+        for _ in 0..60 {
+            channel.advance(SECOND);
+        }
+        statuses.lock().unwrap().clone()
+    };
+    assert_eq!(after_a_minute(usize::MAX), [StatusCode::OK]);
+    assert!(after_a_minute(500).is_empty(), "the server sends no more of the head");
 }
 
 /// Joins the handler's input with the response.
