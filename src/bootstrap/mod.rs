@@ -3,6 +3,8 @@
 mod client;
 mod datagram;
 mod dial;
+#[cfg(all(test, any(feature = "http", feature = "redis"), not(netwheel_loom)))]
+mod lookup_tests;
 mod pool;
 mod proxy;
 mod reconnect;

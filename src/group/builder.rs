@@ -17,6 +17,13 @@ use crate::{
 };
 use std::{fmt, sync::Arc, time::Duration};
 
+/// The number of threads of a group that look up names.
+const LOOKUP_THREADS: usize = 4;
+
+/// The number of lookups of a group that wait for such a thread. Each pool and each reconnecting
+/// client has at most one lookup at a time.
+const MAX_LOOKUPS: usize = 1024;
+
 /// A builder for an [`EventLoopGroup`]. [`build`](EventLoopGroupBuilder::build) validates the
 /// settings.
 ///
@@ -399,7 +406,8 @@ impl EventLoopGroupBuilder {
             EventLoop::new(self.config(n, core(n), watchdog_thread.clone(), shared)?)
         };
         let loops = (0..threads).map(build).collect::<Result<Vec<_>>>()?;
-        Ok(EventLoopGroup::of(loops, self.chooser, workers))
+        let lookups = self.lookups()?;
+        Ok(EventLoopGroup::of(loops, self.chooser, workers, lookups))
     }
 
     /// Builds a group of one loop without a thread. The caller runs the loop on the current thread.
@@ -420,7 +428,10 @@ impl EventLoopGroupBuilder {
         let seed = self.seed.or_else(machine::seed).unwrap_or_else(Random::system_seed);
         let config =
             self.config(0, None, self.watchdog_thread()?, (self.outbound()?, workers.clone(), seed))?;
-        ManualEventLoop::new(config, |event_loop| EventLoopGroup::of(vec![event_loop], self.chooser, workers))
+        let lookups = self.lookups()?;
+        ManualEventLoop::new(config, |event_loop| {
+            EventLoopGroup::of(vec![event_loop], self.chooser, workers, lookups)
+        })
     }
 
     /// Checks the settings and returns those of loop number `n`.
@@ -444,6 +455,12 @@ impl EventLoopGroupBuilder {
             watchdog_thread,
             workers,
         })
+    }
+
+    /// Returns the pool that looks up names.
+    fn lookups(&self) -> Result<WorkerPool> {
+        let pool = WorkerPool::builder().threads(LOOKUP_THREADS).max_pending(MAX_LOOKUPS);
+        pool.name(format!("{}-lookup", self.name)).build()
     }
 
     /// Returns the outbound budget that all loops of the group share.

@@ -51,6 +51,8 @@ struct GroupShared {
     /// Whether a failure of the chooser has been logged. Only the first one is.
     said: AtomicBool,
     workers: WorkerPool,
+    /// Looks up names. The workers may all be waiting for the connections that need the addresses.
+    lookups: WorkerPool,
     /// Whether a shutdown was requested. Only the first request reaches the loops: two at the same
     /// time would each get some of them, and those would not wait for the others.
     is_ending: AtomicBool,
@@ -68,7 +70,12 @@ struct Termination {
 }
 
 impl EventLoopGroup {
-    pub(super) fn of(loops: Vec<EventLoop>, chooser: Option<Arc<dyn Chooser>>, workers: WorkerPool) -> Self {
+    pub(super) fn of(
+        loops: Vec<EventLoop>,
+        chooser: Option<Arc<dyn Chooser>>,
+        workers: WorkerPool,
+        lookups: WorkerPool,
+    ) -> Self {
         EventLoopGroup {
             inner: Arc::new(GroupShared {
                 loops,
@@ -76,6 +83,7 @@ impl EventLoopGroup {
                 in_order: RoundRobin::new(),
                 said: AtomicBool::new(false),
                 workers,
+                lookups,
                 is_ending: AtomicBool::new(false),
                 end: OnceLock::new(),
             }),
@@ -90,6 +98,11 @@ impl EventLoopGroup {
         let chosen = chooser.as_deref().and_then(|chooser| self.ask(chooser));
         let chosen = chosen.filter(|n| !loops[*n].is_shutting_down());
         &loops[chosen.unwrap_or_else(|| in_order.choose(loops))]
+    }
+
+    /// Returns the time by the clock of the group's first loop.
+    pub(crate) fn now(&self) -> u64 {
+        self.inner.loops[0].now()
     }
 
     /// Returns the loop for the next connection, and the assignment that counts the connection on
@@ -132,6 +145,11 @@ impl EventLoopGroup {
     /// [`Context::offload`](crate::Context::offload).
     pub fn workers(&self) -> &WorkerPool {
         &self.inner.workers
+    }
+
+    /// Returns the threads that look up names for this group.
+    pub(crate) fn lookups(&self) -> &WorkerPool {
+        &self.inner.lookups
     }
 
     /// Returns a snapshot of the counters of each loop.

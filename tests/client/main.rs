@@ -5,6 +5,7 @@ mod support;
 
 mod bootstrap;
 mod connect_on;
+mod lookups;
 mod pool;
 mod reconnect;
 #[cfg(all(unix, feature = "redis", feature = "simulation"))]

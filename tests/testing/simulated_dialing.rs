@@ -8,7 +8,6 @@ use netwheel::{
     reconnect::{Backoff, ReconnectEvent},
     testing::simulation::{Journal, Network, NodeId, Simulation, sleep},
     time::default_clock,
-    worker_pool::WorkerPool,
 };
 use std::{net::SocketAddr, ops::ControlFlow, sync::Arc, time::Duration};
 
@@ -242,76 +241,6 @@ fn eight_connects_of_a_pool_at_once_find_the_address_that_answers() {
         Ok(())
     });
     simulation.run_until_ended(node, 60 * SECOND).unwrap();
-}
-
-/// Acquires three new channels, and returns how many lookups that took.
-fn lookups(ttl: Duration) -> u64 {
-    let mut simulation = Simulation::new(1);
-    serve(&mut simulation, 2, &Journal::new());
-    let lookups = Journal::new();
-    let counted = lookups.clone();
-    let node = clients(&mut simulation, move |group| {
-        let pool = client(group, &Journal::new()).pool().lookup_ttl(ttl).build("server-2:7000")?;
-        for _ in 0..3 {
-            pool.acquire().wait()?.discard();
-            sleep(10 * SECOND);
-        }
-        counted.push(group.workers().metrics().finished);
-        Ok(())
-    });
-    simulation.run_until_ended(node, 60 * SECOND).unwrap();
-    lookups.with(|all| all[0])
-}
-
-#[test]
-fn a_pool_looks_a_name_up_again_when_its_addresses_are_old() {
-    assert_eq!(lookups(Duration::ZERO), 2, "the addresses of `build` are used once");
-    assert_eq!(lookups(15 * SECOND), 1);
-    assert_eq!(lookups(60 * SECOND), 0);
-}
-
-/// Closes a reconnecting client while its second lookup waits for the only worker.
-fn close_during_a_lookup(is_cut: bool) {
-    let mut simulation = Simulation::new(1);
-    let open = Journal::new();
-    let server = serve(&mut simulation, 2, &open);
-    let node = simulation.node("client", "10.0.0.9", || {
-        let (worker, at_work) = (WorkerPool::builder().threads(1).build()?, 5 * SECOND);
-        let group = EventLoopGroup::builder().threads(1).workers(&worker).build()?;
-        let backoff = Backoff::new().initial(10 * MS).jitter(false);
-        let reconnecting = client(&group, &Journal::new()).reconnect(backoff).connect("server-2:7000")?;
-        let channel = reconnecting.connected().wait()?;
-        sleep(SECOND);
-        let begin = default_clock().now();
-        worker.execute(move || sleep(at_work)).map_err(|refused| refused.into_parts().1)?;
-        channel.close();
-        sleep(SECOND);
-        assert_eq!(worker.metrics().pending, 1, "the lookup waits");
-        reconnecting.close();
-        reconnecting.closed().wait()?;
-        let took = default_clock().now() - begin;
-        assert!((at_work..at_work + 100 * MS).contains(&took), "{took:?}");
-        sleep(SECOND);
-        Ok(())
-    });
-    if is_cut {
-        simulation.run_for(1500 * MS).unwrap();
-        simulation.cut(node, server, 3600 * SECOND);
-    }
-    simulation.run_until_ended(node, 120 * SECOND).unwrap();
-    assert_eq!(simulation.open_sockets(node), 0, "no attempt is left");
-    let connections = open.with(|all| all.iter().filter(|change| **change > 0).count());
-    assert_eq!(connections, 1, "the lookup that ended was followed by a connection");
-}
-
-#[test]
-fn a_reconnecting_client_that_is_closed_during_a_lookup_does_not_connect() {
-    close_during_a_lookup(false);
-}
-
-#[test]
-fn a_reconnecting_client_that_is_closed_during_a_lookup_waits_for_no_server() {
-    close_during_a_lookup(true);
 }
 
 #[test]

@@ -1,25 +1,30 @@
-//! Opens connections to one server: looks up its name on a worker, and remembers its addresses.
+//! Opens connections to one server: looks up its name on a thread for lookups, and remembers its
+//! addresses.
 //!
 //! A name is looked up again when its addresses are too old, and when none of them could be
-//! connected to. If a lookup fails, or all workers are busy, the addresses of the last one are
-//! used. The address that was connected to last is tried first the next time. An address that
-//! fails, or drops its connections, is tried last.
+//! connected to. If a lookup fails or is refused, the addresses of the last one are used. The
+//! address that was connected to last is tried first the next time. An address that fails, or drops
+//! its connections, is tried last.
 //!
-//! Invariants: the callback of each attempt is called once, or dropped with the work of a worker.
-//! Several attempts that fail at the same time move on by one address only. No lock is held while a
+//! Lookups have threads of their own. A worker of the group may wait for a connection, and must not
+//! occupy the thread that looks up its name.
+//!
+//! Invariants: one lookup at a time is in progress, and all attempts that need addresses wait for
+//! it. The callback of each attempt is called once, or dropped with a lookup that panics. Several
+//! attempts that fail at the same time move on by one address only. No lock is held while a
 //! callback is called. Runs on any thread.
 
 use crate::{
     channel::ChannelShared,
     clock::nanos,
     error::{Error, Result},
-    event_loop::{Attempt, ConnectCallback, EventLoop},
+    event_loop::{Attempt, ConnectCallback},
     group::EventLoopGroup,
     transport::{Address, ToAddress},
 };
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
@@ -61,8 +66,6 @@ impl Target {
 /// Opens connections to one server.
 pub(in crate::bootstrap) struct Dialer {
     group: EventLoopGroup,
-    /// The loop whose clock is used.
-    clock: EventLoop,
     host: Option<Arc<str>>,
     port: u16,
     /// How long the addresses of a name are used.
@@ -81,7 +84,15 @@ struct Lookup {
     is_new: bool,
     /// The number of the address that is tried first.
     first: usize,
+    /// The attempts that wait for the lookup in progress, which owns them.
+    waiting: Weak<WaitingAttempts>,
 }
+
+/// An attempt, and who is told about its result.
+type PendingAttempt = (Attempt, Box<dyn ConnectCallback>);
+
+/// Attempts that wait for a lookup. `None` once it has ended.
+struct WaitingAttempts(Mutex<Option<Vec<PendingAttempt>>>);
 
 impl Dialer {
     pub(in crate::bootstrap) fn new(
@@ -91,11 +102,10 @@ impl Dialer {
         connect: Box<ConnectAny>,
     ) -> Arc<Self> {
         let Target { host, port, addresses } = target;
-        let clock = group.next().clone();
-        let until = clock.now().saturating_add(nanos(lookup_ttl));
+        let until = group.now().saturating_add(nanos(lookup_ttl));
         let is_new = !addresses.is_empty();
-        let lookup = Mutex::new(Lookup { addresses, until, is_new, first: 0 });
-        Arc::new(Dialer { group: group.clone(), clock, host, port, lookup_ttl, lookup, connect })
+        let lookup = Mutex::new(Lookup { addresses, until, is_new, ..Lookup::default() });
+        Arc::new(Dialer { group: group.clone(), host, port, lookup_ttl, lookup, connect })
     }
 
     fn lock(&self) -> MutexGuard<'_, Lookup> {
@@ -104,36 +114,39 @@ impl Dialer {
 
     /// Opens a connection.
     pub(in crate::bootstrap) fn dial(self: &Arc<Self>, attempt: Attempt, done: Box<dyn ConnectCallback>) {
-        let Some(host) = self.host.clone().filter(|_| !self.take_fresh()) else {
-            return self.connect(attempt, done);
+        let Some(host) = self.host.clone() else { return self.connect(attempt, done) };
+        let now = self.group.now();
+        let (waiting, begins) = {
+            let mut lookup = self.lock();
+            if lookup.take_fresh(now) {
+                drop(lookup);
+                return self.connect(attempt, done);
+            }
+            lookup.wait((attempt, done))
         };
-        // The work, or this thread if no worker takes it.
-        let waiting = Arc::new(Mutex::new(Some((attempt, done))));
-        let (me, taken) = (self.clone(), waiting.clone());
-        let take = |waiting: &Mutex<Option<_>>| waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let refused = self.group.workers().execute(move || {
-            let Some((attempt, done)) = take(&taken) else { return };
-            match me.look_up(&host) {
-                Ok(()) => me.connect(attempt, done),
-                Err(error) => done.failed(error),
-            }
+        if !begins {
+            return;
+        }
+        let (me, attempts) = (self.clone(), waiting.clone());
+        let refused = self.group.lookups().execute(move || {
+            let result = me.look_up(&host);
+            me.proceed(&attempts, result);
         });
-        if let Err(refused) = refused
-            && let Some((attempt, done)) = take(&waiting)
-        {
-            match self.first_address() {
-                // Old addresses are better than none.
-                Some(_) => self.connect(attempt, done),
-                None => done.failed(refused.into_parts().1),
-            }
+        if let Err(refused) = refused {
+            let reason = refused.into_parts().1;
+            // Old addresses are better than none.
+            self.proceed(&waiting, self.first_address().map(drop).ok_or(reason));
         }
     }
 
-    /// Returns whether the known addresses are used for the next connection.
-    fn take_fresh(&self) -> bool {
-        let mut lookup = self.lock();
-        let is_new = std::mem::take(&mut lookup.is_new);
-        is_new || !lookup.addresses.is_empty() && self.clock.now() < lookup.until
+    /// Ends the wait of these attempts.
+    fn proceed(self: &Arc<Self>, waiting: &WaitingAttempts, result: Result) {
+        for (attempt, done) in waiting.take() {
+            match &result {
+                Ok(()) => self.connect(attempt, done),
+                Err(error) => done.failed(error.clone()),
+            }
+        }
     }
 
     /// Looks up the name, which blocks.
@@ -142,7 +155,7 @@ impl Dialer {
     /// [`Error::Io`] if the lookup fails, and none has succeeded before.
     fn look_up(&self, host: &str) -> Result {
         let found = resolve((host, self.port));
-        let until = self.clock.now().saturating_add(nanos(self.lookup_ttl));
+        let until = self.group.now().saturating_add(nanos(self.lookup_ttl));
         let mut lookup = self.lock();
         match found {
             Ok(addresses) => {
@@ -189,7 +202,49 @@ impl Dialer {
     }
 }
 
+impl WaitingAttempts {
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<PendingAttempt>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an attempt, or hands it back if the lookup has ended.
+    fn add(&self, attempt: PendingAttempt) -> Result<(), PendingAttempt> {
+        match &mut *self.lock() {
+            Some(attempts) => {
+                attempts.push(attempt);
+                Ok(())
+            }
+            None => Err(attempt),
+        }
+    }
+
+    /// Ends the wait. Returns the attempts.
+    fn take(&self) -> Vec<PendingAttempt> {
+        self.lock().take().unwrap_or_default()
+    }
+}
+
 impl Lookup {
+    /// Returns whether the known addresses are used for the next connection.
+    fn take_fresh(&mut self, now: u64) -> bool {
+        let is_new = std::mem::take(&mut self.is_new);
+        is_new || !self.addresses.is_empty() && now < self.until
+    }
+
+    /// Lets the attempt wait for the lookup in progress. Returns the attempts that wait for it, and
+    /// whether the lookup is a new one, which the caller begins.
+    fn wait(&mut self, mut attempt: PendingAttempt) -> (Arc<WaitingAttempts>, bool) {
+        if let Some(waiting) = self.waiting.upgrade() {
+            match waiting.add(attempt) {
+                Ok(()) => return (waiting, false),
+                Err(refused) => attempt = refused,
+            }
+        }
+        let waiting = Arc::new(WaitingAttempts(Mutex::new(Some(vec![attempt]))));
+        self.waiting = Arc::downgrade(&waiting);
+        (waiting, true)
+    }
+
     /// Replaces the addresses. The one that is tried first stays the first if it is among them.
     fn replace(&mut self, addresses: Vec<Address>) {
         let first = self.addresses.get(self.first).cloned();
@@ -273,7 +328,7 @@ mod tests {
     }
 
     fn lookup() -> Lookup {
-        Lookup { addresses: (0..3).map(address).collect(), until: 100, is_new: false, first: 0 }
+        Lookup { addresses: (0..3).map(address).collect(), until: 100, ..Lookup::default() }
     }
 
     fn refused() -> Error {

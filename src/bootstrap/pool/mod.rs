@@ -177,8 +177,8 @@ where
     }
 
     /// Sets how long the addresses of a host name are used. The default is 30 s. The name is also
-    /// looked up again when none of its addresses could be connected to. Lookups run on the group's
-    /// [workers](crate::EventLoopGroup::workers). If one fails, the known addresses are used.
+    /// looked up again when none of its addresses could be connected to. Lookups run on threads of
+    /// the group that do nothing else. If one fails, the known addresses are used.
     pub fn lookup_ttl(mut self, time: Duration) -> Self {
         self.lookup_ttl = time;
         self

@@ -206,9 +206,9 @@ where
         self.start(config, Target::resolve(address)?)
     }
 
-    /// Like [`connect`](ReconnectBuilder::connect), but looks the name up on a worker before the
-    /// first attempt too. So it does not block, and a name without an address is not an error: the
-    /// client keeps trying.
+    /// Like [`connect`](ReconnectBuilder::connect), but looks the name up on another thread before
+    /// the first attempt too. So it does not block, and a name without an address is not an error:
+    /// the client keeps trying.
     #[cfg(feature = "redis")]
     pub(crate) fn connect_later(self, host: Arc<str>, port: u16) -> Result<ReconnectingChannel<P::Message>> {
         self.backoff.check()?;

@@ -321,7 +321,7 @@ impl<M: 'static> ConnectCallback for Attempting<M> {
 
     fn failed(self: Box<Self>, error: Error) {
         match self.0.as_ref().map(|client| client.event_loop.clone()) {
-            // A lookup has failed on a worker. A refused task is dropped, which ends the client.
+            // A lookup has failed on its thread. A refused task is dropped, which ends the client.
             Some(event_loop) if !event_loop.in_event_loop() => {
                 let failed = move || self.take(|client| client.failed(error));
                 drop(event_loop.schedule_always(Duration::ZERO, failed));

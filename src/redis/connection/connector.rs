@@ -63,7 +63,7 @@ pub(in crate::redis) fn max_reply_bytes(limits: &RespLimits) -> usize {
 }
 
 impl LaneConnector {
-    /// Starts a connection for this duty. Does not block: names are looked up by workers.
+    /// Starts a connection for this duty. Does not block: names are looked up on other threads.
     ///
     /// # Errors
     /// [`Error::Setting`] if a setting is out of range, [`Error::Full`] if the queue of the loop is
