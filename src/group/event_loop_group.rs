@@ -50,6 +50,8 @@ struct GroupShared {
     in_order: RoundRobin,
     /// Whether a failure of the chooser has been logged. Only the first one is.
     said: AtomicBool,
+    /// Chooses the loops of timers, so that these do not take the turns of connections.
+    for_timers: RoundRobin,
     workers: WorkerPool,
     /// Looks up names. The workers may all be waiting for the connections that need the addresses.
     lookups: WorkerPool,
@@ -81,6 +83,7 @@ impl EventLoopGroup {
                 loops,
                 chooser,
                 in_order: RoundRobin::new(),
+                for_timers: RoundRobin::new(),
                 said: AtomicBool::new(false),
                 workers,
                 lookups,
@@ -98,6 +101,13 @@ impl EventLoopGroup {
         let chosen = chooser.as_deref().and_then(|chooser| self.ask(chooser));
         let chosen = chosen.filter(|n| !loops[*n].is_shutting_down());
         &loops[chosen.unwrap_or_else(|| in_order.choose(loops))]
+    }
+
+    /// Returns the loop for the timers of an operation that belongs to no loop. Leaves the chooser
+    /// alone, which selects the loops of connections.
+    pub(crate) fn next_for_timers(&self) -> &EventLoop {
+        let GroupShared { loops, for_timers, .. } = &*self.inner;
+        &loops[for_timers.choose(loops)]
     }
 
     /// Returns the time by the clock of the group's first loop.

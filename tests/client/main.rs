@@ -6,6 +6,7 @@ mod support;
 mod bootstrap;
 mod connect_on;
 mod lookups;
+mod loops;
 mod pool;
 mod reconnect;
 #[cfg(all(unix, feature = "redis", feature = "simulation"))]

@@ -94,7 +94,7 @@ impl<A: CallAnswer> Step<A> {
 impl<A: CallAnswer> PooledCall<A> {
     pub(super) fn start(settings: RequestSettings, request: Request) -> Completion<A> {
         let group = settings.source.group();
-        let timers = group.next().clone();
+        let timers = group.next_for_timers().clone();
         let (started, loops) = (timers.now(), group.loop_ids());
         let state = State {
             reply: None,

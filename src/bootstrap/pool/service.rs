@@ -73,7 +73,7 @@ impl<M: 'static> PoolService<M> {
         hooks: PoolHooks<M>,
     ) -> Arc<Self> {
         let pool_state = Mutex::new(PoolState::new(settings.size, settings.order));
-        let timers = group.next().clone();
+        let timers = group.next_for_timers().clone();
         Arc::new(PoolService { group, timers, settings, call, hooks, pool_state })
     }
 

@@ -17,7 +17,7 @@ use crate::{
         server_info::ServerInfo,
         subscription::SubscriptionLane,
     },
-    sync::{Completion, Locked, completion},
+    sync::{Completion, Locked, completion_of_all},
 };
 use bytes::Bytes;
 use std::{
@@ -303,8 +303,8 @@ impl RedisClient {
     /// The error of the connection that has ended with one, such as [`Error::ShutDown`].
     pub fn closed(&self) -> Completion {
         let channels: Vec<_> = self.handle.lanes.iter().map(|(_, channel)| channel.clone()).collect();
-        let loop_id = channels.first().map(|channel| channel.event_loop().shared.id);
-        let (completer, closed) = completion(loop_id);
+        // The connection for subscriptions may be made later, on any loop.
+        let (completer, closed) = completion_of_all(self.handle.connector.group.loop_ids());
         let ending = Arc::new(Locked::new((channels.len(), Some(completer), Ok(()))));
         for channel in channels {
             let (ending, subscriptions) = (ending.clone(), self.handle.subscriptions.clone());

@@ -220,6 +220,19 @@ fn a_lookup_that_fails_is_reported_on_the_loop() {
 }
 
 #[test]
+fn waiting_for_the_end_on_any_loop_is_an_error() {
+    let group = EventLoopGroup::builder().threads(3).build().unwrap();
+    let (redis, _nobody) = unconnected(&group, RedisSettings::new());
+    for event_loop in group.event_loops() {
+        let of_loop = redis.clone();
+        let waited = done(event_loop.call(move || of_loop.closed().wait())).unwrap();
+        assert!(matches!(waited, Err(Error::WouldDeadlock)), "{waited:?}");
+    }
+    redis.close();
+    done(redis.closed()).unwrap();
+}
+
+#[test]
 fn subscriptions_beyond_the_limit_are_refused() {
     let server = TestServer::simulated(&redis());
     let redis = RedisClient::builder(&server.group, &server.url)
