@@ -6,6 +6,7 @@ use netwheel::{
     codec::Line,
     prelude::*,
     reconnect::{Backoff, ReconnectEvent},
+    shutdown::ShutdownOptions,
     testing::simulation::{Journal, Network, NodeId, Simulation, sleep},
     time::default_clock,
 };
@@ -337,4 +338,57 @@ fn a_handler_makes_its_client_wait() {
     simulation.run_until_ended(node, 120 * SECOND).unwrap();
     let delays = delays.with(<[_]>::to_vec);
     assert!(delays.len() >= 3 && delays.iter().all(|delay| *delay >= 20 * SECOND), "{delays:?}");
+}
+
+/// Answers a shutdown with a line from the backend, whose first address does not answer.
+struct AsksAtShutdown(EventLoopGroup);
+
+impl Handler for AsksAtShutdown {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
+        Ok(())
+    }
+
+    fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        let connecting = client(&self.0, &Journal::new()).connect(&addresses()[..2]);
+        ctx.on_complete(connecting, |_, ctx, backend| {
+            backend?.close();
+            ctx.write("connected".into())?;
+            ctx.close();
+            Ok(())
+        });
+        Ok(())
+    }
+}
+
+#[test]
+fn during_a_shutdown_a_black_hole_costs_the_attempt_delay_too() {
+    let mut simulation = Simulation::new(1);
+    let open = Journal::new();
+    let nodes = [0, 1].map(|number| serve(&mut simulation, number, &open));
+    let front: SocketAddr = "10.0.0.9:7000".parse().unwrap();
+    let node = clients(&mut simulation, move |group| {
+        let of_handlers = group.clone();
+        let _server = ServerBootstrap::new(group)
+            .pipeline(move |_peer| Pipeline::codec(Line::new()).handler(AsksAtShutdown(of_handlers.clone())))
+            .bind(front)?;
+        sleep(SECOND);
+        let options = ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(60 * SECOND);
+        let report = group.shutdown(options).wait()?;
+        assert!((250 * MS..350 * MS).contains(&report.took), "{report}");
+        Ok(())
+    });
+    let replies = Journal::new();
+    let heard = replies.clone();
+    let user = simulation.node("user", "10.0.0.8", move || {
+        let group = EventLoopGroup::builder().threads(1).build()?;
+        sleep(100 * MS);
+        client(&group, &heard).connect(front).wait()?.closed().wait().map(drop)
+    });
+    simulation.cut(node, nodes[0], 3600 * SECOND);
+    simulation.run_until_ended(node, 60 * SECOND).unwrap();
+    simulation.run_until_ended(user, SECOND).unwrap();
+    assert_eq!(all(&replies), ["connected"]);
 }

@@ -130,8 +130,9 @@ impl Race {
             return;
         }
         let me = self.clone();
+        let due = self.event_loop.after(self.delay);
         // A loop that has ended fails the attempt in progress.
-        let Ok(timer) = self.event_loop.schedule_always(self.delay, move || me.begin_next()) else { return };
+        let Ok(timer) = self.event_loop.schedule_for_reply(due, move || me.begin_next()) else { return };
         let unused = {
             let mut state = self.lock();
             // This thread may not be the loop. The next attempt may have begun in the meantime,
