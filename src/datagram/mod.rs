@@ -22,9 +22,10 @@
 //
 // # Errors of earlier datagrams
 // On a connected socket the kernel reports the failure of an earlier datagram (ICMP) as the error
-// of a later call. A receive passes it to the handler. A send keeps it and tries once more, and
-// the handler receives it when the running callback has returned. Other errors of receiving go to
-// the handler too. Sixteen in a row close the channel, because it would fail forever.
+// of a later call. A receive passes it to the handler. A send tries once more. If that does not
+// fail alike, the first error is kept, and the handler receives it when the running callback has
+// returned. Other errors of receiving go to the handler too. Sixteen in a row close the channel,
+// because it would fail forever.
 //
 // # Receiving
 // A receive uses the loop's read buffer of 64 KiB, which holds any datagram of IPv4 and IPv6. Only

@@ -105,28 +105,24 @@ impl DatagramState {
     /// Passes one datagram to the kernel.
     pub(super) fn transmit(&mut self, metrics: &Metrics, datagram: &[u8], to: Option<SocketAddr>) -> Sent {
         let Some(socket) = &self.socket else { return Sent::Failed(ErrorKind::NotConnected.into()) };
-        let mut reports = 0;
-        loop {
+        let (sent, report) = send_past_report(|| {
             metrics.writes.add(1);
-            match socket.send(datagram, to) {
-                Ok(n) => {
-                    metrics.bytes_written.add(n as u64);
-                    metrics.datagrams_sent.add(1);
-                    return Sent::Done;
-                }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    metrics.writes_blocked.add(1);
-                    return Sent::Blocked;
-                }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                // The error belongs to an earlier datagram. This one has not been processed
-                // (udp(7), ICMP errors of a connected socket).
-                Err(e) if is_report(&e) && reports == 0 => {
-                    reports += 1;
-                    self.reported = Some(Error::io("sending an earlier datagram", e));
-                }
-                Err(e) => return Sent::Failed(e),
+            socket.send(datagram, to)
+        });
+        if let Some(e) = report {
+            self.reported = Some(Error::io("sending an earlier datagram", e));
+        }
+        match sent {
+            Ok(n) => {
+                metrics.bytes_written.add(n as u64);
+                metrics.datagrams_sent.add(1);
+                Sent::Done
             }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                metrics.writes_blocked.add(1);
+                Sent::Blocked
+            }
+            Err(e) => Sent::Failed(e),
         }
     }
 
@@ -187,7 +183,107 @@ impl DatagramState {
     }
 }
 
-/// Returns whether the error is an ICMP report about an earlier datagram.
+/// Calls `send`, and once more if it fails with an error that may be a report about an earlier
+/// datagram. The kernel has not processed this one then (udp(7), ICMP errors of a connected
+/// socket). Returns the result, and the report.
+///
+/// If both calls fail alike, the error is the datagram's own: it has no route, for example.
+fn send_past_report(mut send: impl FnMut() -> io::Result<usize>) -> (io::Result<usize>, Option<io::Error>) {
+    let mut send = || loop {
+        match send() {
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    };
+    match send() {
+        Err(first) if is_report(&first) => match send() {
+            Err(e) if (e.kind(), e.raw_os_error()) == (first.kind(), first.raw_os_error()) => (Err(e), None),
+            result => (result, Some(first)),
+        },
+        result => (result, None),
+    }
+}
+
+/// Returns whether the error may be an ICMP report about an earlier datagram.
 pub(super) fn is_report(e: &io::Error) -> bool {
-    matches!(e.kind(), ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset)
+    use ErrorKind::{
+        ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, PermissionDenied,
+    };
+    matches!(
+        e.kind(),
+        ConnectionRefused | ConnectionReset | HostUnreachable | NetworkUnreachable | PermissionDenied
+    ) || is_unnamed_report(e)
+}
+
+/// Returns whether the error is a report that has no [`ErrorKind`]: a bad header, a protocol, host
+/// or route that does not exist, or a datagram that is longer than the MTU of its path.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn is_unnamed_report(e: &io::Error) -> bool {
+    use rustix::io::Errno;
+    const REPORTS: [Errno; 5] =
+        [Errno::PROTO, Errno::NOPROTOOPT, Errno::HOSTDOWN, Errno::NONET, Errno::MSGSIZE];
+    REPORTS.iter().any(|errno| Some(errno.raw_os_error()) == e.raw_os_error())
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn is_unnamed_report(_: &io::Error) -> bool {
+    false
+}
+
+#[cfg(all(test, not(netwheel_loom)))]
+mod tests {
+    use super::*;
+
+    /// Sends with the given results, one after the other.
+    fn send(results: &[Result<usize, ErrorKind>]) -> (Result<usize, ErrorKind>, Option<ErrorKind>, usize) {
+        let mut calls = 0;
+        let (sent, report) = send_past_report(|| {
+            calls += 1;
+            results[calls - 1].map_err(io::Error::from)
+        });
+        (sent.map_err(|e| e.kind()), report.map(|e| e.kind()), calls)
+    }
+
+    #[test]
+    fn a_report_about_an_earlier_datagram_does_not_cost_the_next_one() {
+        use ErrorKind::{
+            ConnectionRefused, HostUnreachable, Interrupted, InvalidInput, NetworkUnreachable,
+            PermissionDenied, WouldBlock,
+        };
+        for report in [ConnectionRefused, HostUnreachable, NetworkUnreachable, PermissionDenied] {
+            assert_eq!(send(&[Err(report), Ok(3)]), (Ok(3), Some(report), 2));
+            assert_eq!(
+                send(&[Err(Interrupted), Err(report), Err(Interrupted), Ok(3)]),
+                (Ok(3), Some(report), 4)
+            );
+            assert_eq!(send(&[Err(report), Err(WouldBlock)]), (Err(WouldBlock), Some(report), 2));
+            assert_eq!(send(&[Err(report), Err(InvalidInput)]), (Err(InvalidInput), Some(report), 2));
+            assert_eq!(send(&[Err(report), Err(report)]), (Err(report), None, 2), "its own error");
+        }
+        assert_eq!(send(&[Err(InvalidInput)]), (Err(InvalidInput), None, 1));
+        assert_eq!(send(&[Ok(3)]), (Ok(3), None, 1));
+    }
+
+    /// The errors that `icmp_err_convert` and `icmpv6_err_convert` of Linux make of ICMP messages.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn all_errors_that_linux_makes_of_icmp_messages_are_reports() {
+        use rustix::io::Errno;
+        for errno in [
+            Errno::ACCESS,
+            Errno::CONNREFUSED,
+            Errno::HOSTDOWN,
+            Errno::HOSTUNREACH,
+            Errno::MSGSIZE,
+            Errno::NETUNREACH,
+            Errno::NONET,
+            Errno::NOPROTOOPT,
+            Errno::PROTO,
+        ] {
+            assert!(is_report(&errno.into()), "{errno:?}");
+        }
+        for errno in [Errno::AGAIN, Errno::BADF, Errno::INVAL, Errno::NOBUFS, Errno::NOMEM] {
+            assert!(!is_report(&errno.into()), "{errno:?}");
+        }
+    }
 }

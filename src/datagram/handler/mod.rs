@@ -73,8 +73,8 @@ pub trait DatagramHandler: Sized + 'static {
 
     /// Called when an operation has failed: a call of this handler, a queued datagram, or one sent
     /// through a handle. Also called when the network reports that an earlier datagram could not be
-    /// delivered: on a connected channel, `ConnectionRefused` means that the port of the peer is
-    /// closed.
+    /// delivered. On a connected channel, `ConnectionRefused` means that the port of the peer is
+    /// closed, and `HostUnreachable` that a firewall rejects the datagrams, for example.
     ///
     /// The channel stays open, unless this method closes it or fails itself. The default logs the
     /// error at level `debug`, with the rate limit of
