@@ -20,6 +20,13 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
+/// The end of a call of the handler.
+enum Outcome {
+    Returned(Result),
+    /// The call has panicked, as opposed to a call that returns the error of another one.
+    Panicked(Error),
+}
+
 impl DatagramSource {
     pub(super) fn dispatch(&mut self, io: &mut Io, metrics: &Metrics, event: DatagramEvent) {
         self.call_handler(&mut io.services, metrics, event);
@@ -27,8 +34,8 @@ impl DatagramSource {
     }
 
     fn call_handler(&mut self, services: &mut LoopServices, metrics: &Metrics, event: DatagramEvent) {
-        let called = self.invoke(services, metrics, event);
-        self.handle_result(services, metrics, called);
+        let called = self.enter(services, metrics, |handler, ctx| handler.call(ctx, event));
+        self.handle_outcome(services, metrics, called);
     }
 
     /// Runs a periodic task, which keeps its slot during the run. So it can be cancelled in its own
@@ -46,7 +53,7 @@ impl DatagramSource {
                 continues = handler.run_periodic(ctx, &mut *task)?.is_continue();
                 Ok(())
             });
-            self.handle_result(&mut io.services, metrics, run);
+            self.handle_outcome(&mut io.services, metrics, run);
         }
         let (tasks, channel) = (&mut self.state.tasks, self.state.id.key);
         if continues {
@@ -59,10 +66,11 @@ impl DatagramSource {
     }
 
     /// Passes the error of a call to the handler. A panic closes the channel.
-    fn handle_result(&mut self, services: &mut LoopServices, metrics: &Metrics, called: Result) {
-        if let Err(error) = called {
-            let panicked = matches!(error, Error::Panicked(_));
-            if panicked {
+    fn handle_outcome(&mut self, services: &mut LoopServices, metrics: &Metrics, outcome: Outcome) {
+        match outcome {
+            Outcome::Returned(Ok(())) => {}
+            Outcome::Returned(Err(error)) => self.report_error(services, metrics, error),
+            Outcome::Panicked(error) => {
                 log_throttled!(
                     services,
                     PANICS,
@@ -72,39 +80,46 @@ impl DatagramSource {
                     (self.handler.handler_type())()
                 );
                 services.note_logged(self.state.id.key, &error);
+                self.report_error(services, metrics, error);
+                self.state.closing = true;
             }
-            self.report_error(services, metrics, error);
-            self.state.closing |= panicked;
         }
     }
 
-    /// Calls the handler. Meanwhile the watchdog attributes the loop's time to this channel. A
-    /// panic is returned as an error.
+    /// Calls the handler. A panic is returned as an error.
     pub(super) fn invoke(
         &mut self,
         services: &mut LoopServices,
         metrics: &Metrics,
         event: DatagramEvent,
     ) -> Result {
-        self.enter(services, metrics, |handler, ctx| handler.call(ctx, event))
+        match self.enter(services, metrics, |handler, ctx| handler.call(ctx, event)) {
+            Outcome::Returned(result) => result,
+            Outcome::Panicked(error) => Err(error),
+        }
     }
 
+    /// Makes a call of the handler. Meanwhile the watchdog attributes the loop's time to this
+    /// channel.
     fn enter(
         &mut self,
         services: &mut LoopServices,
         metrics: &Metrics,
         call: impl FnOnce(&mut dyn DatagramLinks, DatagramContext<'_, AnyDatagramHandler>) -> Result,
-    ) -> Result {
+    ) -> Outcome {
         let DatagramSource { state, handler, inbox, .. } = self;
         services.activity.enter_channel(state.id.key, handler.handler_type());
         let called = catch_unwind(AssertUnwindSafe(|| {
             call(&mut **handler, DatagramContext::new(state, &mut *services, metrics, inbox))
         }));
         services.activity.leave();
-        called.unwrap_or_else(|panic| {
-            services.forget_logged();
-            Err(Error::panicked(panic_message(panic)))
-        })
+        called.map_or_else(
+            |panic| {
+                services.forget_logged();
+                Outcome::Panicked(Error::panicked(panic_message(panic)))
+            },
+            Outcome::Returned,
+        )
     }
 
     /// Calls the handler's `error`. If that call fails, its error is logged and the channel closes.

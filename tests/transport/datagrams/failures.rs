@@ -133,6 +133,24 @@ fn a_handler_error_is_reported_and_a_panic_closes_only_its_channel() {
     end(&group);
 }
 
+#[test]
+fn a_handler_that_returns_the_panic_of_other_code_keeps_its_channel() {
+    let group = one_loop();
+    let (channel, events) = open(&group, |_, event| match event {
+        Event::Read(datagram, _) if datagram == "fail" => Err(Error::Panicked("elsewhere".into())),
+        _ => Ok(()),
+    });
+    let (peer, _) = socket();
+    for _ in 0..2 {
+        peer.send_to(b"fail", channel.local_address()).unwrap();
+        assert_eq!(events.datagram().0, "fail");
+        assert_eq!(events.next(), Event::Error("panicked: elsewhere".into(), None));
+    }
+    assert!(channel.is_open());
+    end(&group);
+    assert_eq!(events.rest(), [Event::Shutdown, Event::Inactive]);
+}
+
 /// A handler that leaves its panic to the default `error`.
 struct Panics;
 
