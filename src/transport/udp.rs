@@ -5,7 +5,7 @@
 //! truncated.
 
 use super::options::socket_options::{
-    IpVersion, check_buffer, check_hops, check_reuse_port, set_buffers, set_hops, set_reuse_port,
+    IpVersion, LINUX, check_buffer, check_hops, check_reuse_port, set_buffers, set_hops, set_reuse_port,
 };
 use crate::error::{Error, Result};
 #[cfg(feature = "simulation")]
@@ -32,6 +32,9 @@ use std::{
 /// | `multicast_loop` | the system's, on: the sending machine also receives | |
 /// | `multicast_interface_v4`, `multicast_interface_v6` | chosen by the system | |
 /// | `join` | no groups | |
+///
+/// On Linux, numbers of hops and `multicast_loop` of a socket for IPv6 and IPv4 (`[::]`) apply to
+/// both.
 ///
 /// See ip(7), ipv6(7) and udp(7).
 #[derive(Debug, Clone, Default)]
@@ -157,14 +160,17 @@ impl UdpOptions {
     }
 
     fn apply(&self, socket: &Socket, v4: bool) -> io::Result<()> {
-        if let Some(hops) = self.time_to_live {
-            set_hops(socket, if v4 { IpVersion::V4 } else { IpVersion::V6 }, hops)?;
-        }
-        if let Some(hops) = self.multicast_time_to_live {
-            if v4 { socket.set_multicast_ttl_v4(hops) } else { socket.set_multicast_hops_v6(hops) }?;
-        }
-        if let Some(on) = self.multicast_loop {
-            if v4 { socket.set_multicast_loop_v4(on) } else { socket.set_multicast_loop_v6(on) }?;
+        for version in versions(socket, v4)? {
+            if let Some(hops) = self.time_to_live {
+                set_hops(socket, *version, hops)?;
+            }
+            let is_v4 = *version == IpVersion::V4;
+            if let Some(hops) = self.multicast_time_to_live {
+                if is_v4 { socket.set_multicast_ttl_v4(hops) } else { socket.set_multicast_hops_v6(hops) }?;
+            }
+            if let Some(on) = self.multicast_loop {
+                if is_v4 { socket.set_multicast_loop_v4(on) } else { socket.set_multicast_loop_v6(on) }?;
+            }
         }
         match (self.multicast_interface_v4, self.multicast_interface_v6) {
             (Some(interface), _) if v4 => socket.set_multicast_if_v4(&interface)?,
@@ -173,6 +179,16 @@ impl UdpOptions {
         }
         Ok(())
     }
+}
+
+/// Returns the versions of IP that the socket sends. An IPv6 socket may also send to IPv4-mapped
+/// addresses, and Linux takes the options of IPv4 for these.
+fn versions(socket: &Socket, v4: bool) -> io::Result<&'static [IpVersion]> {
+    if v4 {
+        return Ok(&[IpVersion::V4]);
+    }
+    let is_dual = LINUX && !socket.only_v6()?;
+    Ok(if is_dual { &[IpVersion::V6, IpVersion::V4] } else { &[IpVersion::V6] })
 }
 
 /// A multicast group, and the interface on which it is joined.
@@ -231,7 +247,6 @@ enum Datagrams {
 pub(crate) struct UdpSocket {
     socket: Datagrams,
     /// The local address before the socket was connected.
-    #[cfg_attr(not(any(target_os = "linux", target_os = "android")), expect(dead_code))]
     bound: SocketAddr,
 }
 
@@ -306,13 +321,26 @@ impl UdpSocket {
         }
     }
 
+    /// Sets or replaces the peer. If that fails, an earlier peer stays.
     pub(crate) fn connect(&self, peer: SocketAddr) -> Result {
-        let connected = match &self.socket {
-            Datagrams::System(socket) => socket.connect(peer),
+        let failed = |e| Error::io("connecting", e);
+        #[allow(clippy::infallible_destructuring_match, reason = "a simulation has another kind of socket")]
+        let socket = match &self.socket {
+            Datagrams::System(socket) => socket,
             #[cfg(feature = "simulation")]
-            Datagrams::Simulated(socket) => socket.connect_datagrams(Some(peer)),
+            Datagrams::Simulated(socket) => return socket.connect_datagrams(Some(peer)).map_err(failed),
         };
-        connected.map_err(|e| Error::io("connecting", e))
+        // Linux chooses the local address with the first peer and keeps it for the next one, which
+        // may be behind another interface.
+        let before = if LINUX && self.bound.ip().is_unspecified() { socket.peer_addr().ok() } else { None };
+        let ready = if before.is_some() { self.disconnect() } else { Ok(()) };
+        let connected = ready.and_then(|()| socket.connect(peer).map_err(failed));
+        if let (Err(_), Some(before)) = (&connected, before)
+            && let Err(e) = socket.connect(before)
+        {
+            log::warn!("cannot connect a UDP socket to its earlier peer again: {e:#}");
+        }
+        connected
     }
 
     /// Removes the peer. The local address stays the same.
@@ -374,5 +402,54 @@ impl UdpSocket {
             #[cfg(feature = "simulation")]
             Datagrams::Simulated(socket) => socket,
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux", not(netwheel_loom)))]
+mod tests {
+    use super::*;
+
+    fn bind(address: &str, options: &UdpOptions) -> UdpSocket {
+        UdpSocket::bind(address.parse().unwrap(), options).unwrap()
+    }
+
+    /// The local address has to suit the new peer: there is no route from ::1 to 127.0.0.1.
+    #[test]
+    fn another_peer_gets_a_local_address_of_its_own() {
+        let socket = bind("[::]:0", &UdpOptions::new());
+        let port = socket.local_address().unwrap().port();
+        for (peer, local) in [
+            ("[::1]:9", "::1"),
+            ("[::ffff:127.0.0.1]:9", "::ffff:127.0.0.1"),
+            ("[::1]:9", "::1"),
+            ("[::1]:10", "::1"),
+        ] {
+            socket.connect(peer.parse().unwrap()).unwrap();
+            let expected = SocketAddr::new(local.parse().unwrap(), port);
+            assert_eq!(socket.local_address().unwrap(), expected, "{peer}");
+        }
+    }
+
+    #[test]
+    fn a_failed_connect_keeps_the_earlier_peer() {
+        let receiver = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        receiver.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        let socket = bind("0.0.0.0:0", &UdpOptions::new());
+        socket.connect(receiver.local_addr().unwrap()).unwrap();
+        let local = socket.local_address().unwrap();
+        socket.connect("[::1]:9".parse().unwrap()).unwrap_err();
+        assert_eq!(socket.local_address().unwrap(), local);
+        socket.send(b"hello", None).unwrap();
+        assert_eq!(receiver.recv_from(&mut [0; 8]).unwrap(), (5, local));
+    }
+
+    #[test]
+    fn an_ipv6_socket_has_the_options_for_ipv4_too() {
+        let options = UdpOptions::new().time_to_live(7).multicast_time_to_live(3).multicast_loop(false);
+        let socket = bind("[::]:0", &options);
+        let socket = SockRef::from(socket.of_system().unwrap());
+        assert_eq!((socket.unicast_hops_v6().unwrap(), socket.ttl_v4().unwrap()), (7, 7));
+        assert_eq!((socket.multicast_hops_v6().unwrap(), socket.multicast_ttl_v4().unwrap()), (3, 3));
+        assert!(!socket.multicast_loop_v6().unwrap() && !socket.multicast_loop_v4().unwrap());
     }
 }
