@@ -87,6 +87,12 @@ impl Front {
     fn begin(&mut self, ctx: &mut Ctx<'_>, request: Request) -> Result {
         let Some(id) = request.id() else { return Ok(()) };
         (self.upload, self.body) = (None, None);
+        if !self.proxy.forwarding.may_forward(&request) {
+            // An echo of the request, for TRACE, could show secrets of the client to a script.
+            let is_trace = request.method() == "TRACE";
+            let status = if is_trace { StatusCode::NOT_IMPLEMENTED } else { StatusCode::NO_CONTENT };
+            return ctx.write(Response::from(status).for_request(id).into());
+        }
         if request.is_upgrade("websocket") {
             return self.upgrade(ctx, id, request);
         }

@@ -26,6 +26,8 @@ use std::{net::IpAddr, sync::Arc};
 ///   removed first, because any client can send them.
 /// - `Expect` is removed from a request: the server sends `100 Continue` when the proxy reads the
 ///   body.
+/// - `Max-Forwards` of OPTIONS and TRACE is decremented. [`may_forward`](Forwarding::may_forward)
+///   tells which of these requests the proxy answers itself.
 ///
 /// `examples/http_proxy.rs` is a reverse proxy with streamed bodies.
 ///
@@ -102,6 +104,20 @@ impl Forwarding {
         self
     }
 
+    /// Returns `false` for a request that the proxy must answer itself: OPTIONS or TRACE with a
+    /// `Max-Forwards` of 0 (RFC 9110, section 7.6.2).
+    ///
+    /// ```
+    /// # use netwheel::http::{Forwarding, Request};
+    /// let forwarding = Forwarding::new("edge")?;
+    /// let request = |hops| Request::new("OPTIONS", "/").header("Max-Forwards", hops);
+    /// assert!(forwarding.may_forward(&request("1")) && !forwarding.may_forward(&request("0")));
+    /// # Ok::<(), netwheel::Error>(())
+    /// ```
+    pub fn may_forward(&self, request: &Request) -> bool {
+        max_forwards(request) != Some(0)
+    }
+
     /// Returns the request to send to the backend. `peer` is that of the client, from
     /// [`Context::peer`](crate::Context::peer).
     ///
@@ -113,6 +129,9 @@ impl Forwarding {
             .retain(|name, _| !["host", "content-length", "expect"].contains(&&*name.to_ascii_lowercase()));
         if !self.trusts_client {
             headers.retain(|name, _| !OF_CLIENT.contains(&&*name.to_ascii_lowercase()));
+        }
+        if let Some(hops) = max_forwards(&request) {
+            headers.set("Max-Forwards", hops.saturating_sub(1).to_string());
         }
         let target = request.absolute_target().map(|target| target.origin_form.into_owned());
         let target = target.unwrap_or_else(|| request.target().to_owned());
@@ -200,6 +219,17 @@ impl Forwarding {
             }
         }
     }
+}
+
+/// Returns how often the request may still be forwarded, if it says so and its method has this
+/// limit. A larger number than the largest is that one, and the least of several applies.
+fn max_forwards(request: &Request) -> Option<u64> {
+    if !matches!(request.method(), "OPTIONS" | "TRACE") {
+        return None;
+    }
+    let values = request.headers().all("max-forwards").filter_map(|value| str::from_utf8(value).ok());
+    let numbers = values.filter(|value| !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()));
+    numbers.map(|digits| digits.parse().unwrap_or(u64::MAX)).min()
 }
 
 #[cfg(feature = "tls")]

@@ -179,6 +179,39 @@ fn hop_by_hop_abuse_removes_no_field_of_the_proxy() {
     );
 }
 
+/// RFC 9110, section 7.6.2.
+#[test]
+fn a_request_is_forwarded_as_often_as_it_allows() {
+    for method in ["OPTIONS", "TRACE"] {
+        for (given, may_forward, sent) in [
+            (&[][..], true, &[][..]),
+            (&["0"], false, &["0"]),
+            (&["1"], true, &["0"]),
+            (&["10"], true, &["9"]),
+            (&["0010"], true, &["9"]),
+            (&["99999999999999999999"], true, &["18446744073709551614"]),
+            (&["7", "3"], true, &["2"]),
+            (&["7", "0"], false, &["0"]),
+            (&["-1"], true, &["-1"]),
+            (&["1, 2"], true, &["1, 2"]),
+        ] {
+            let add = |request: Request, value: &&str| request.header("Max-Forwards", *value);
+            let request = given.iter().fold(Request::new(method, "/").header("Host", "a"), add);
+            assert_eq!(forwarding().may_forward(&request), may_forward, "{method} {given:?}");
+            let request = forwarding().request(request, &client());
+            let values: Vec<_> = request.headers().all("max-forwards").collect();
+            let sent: Vec<_> = sent.iter().map(|value| value.as_bytes()).collect();
+            assert_eq!(values, sent, "{method} {given:?}");
+        }
+    }
+    // A client cannot remove the limit, which ends a loop of proxies.
+    let named = Request::new("TRACE", "/").header("Connection", "Max-Forwards").header("Max-Forwards", "2");
+    assert_eq!(forwarding().request(named, &client()).headers().text("max-forwards"), Some("1"));
+    let other = Request::get("/").header("Max-Forwards", "0");
+    assert!(forwarding().may_forward(&other), "the limit of another method does not count");
+    assert_eq!(forwarding().request(other, &client()).headers().text("max-forwards"), Some("0"));
+}
+
 #[test]
 fn spoofed_addresses_of_clients_are_removed_unless_clients_are_trusted() {
     let request = || {
