@@ -7,7 +7,7 @@ use crate::{
 use netwheel::{
     broker::{
         Broker, BrokerError, MemoryBroker, TopicName,
-        store::{BrokerEvent, Publication, ReadFrom},
+        store::{BrokerEvent, MapChange, MapUpdate, Publication, ReadFrom},
     },
     testing::ManualClock,
     time::Clock,
@@ -59,6 +59,27 @@ fn topics_are_limited_and_unused_ones_make_room() {
     assert!(publish("a").is_ok(), "it is used again");
     assert_eq!(publish("c").unwrap().position.offset, 1, "b has made room");
     assert_eq!(publish("a").unwrap().position.offset, 3);
+}
+
+#[test]
+fn topics_without_content_make_room_soon() {
+    let store = Memory::new(MemoryBroker::builder().max_topics(4).build().unwrap());
+    let node = Connection::new(&store);
+    let [said, asked, read, left, next] =
+        ["said", "asked", "read", "left", "next"].map(|name| TopicName::new(name).unwrap());
+    let publish = |topic: &TopicName| done(node.broker.publish(Publication::new(topic.clone(), "x".into())));
+    assert!(publish(&said).is_ok());
+    assert_eq!(done(node.broker.snapshot(&asked, None)).unwrap().entries, []);
+    assert!(node.read(&read, ReadFrom::After(0)).messages.is_empty());
+    for change in [MapChange::set("ann", "here"), MapChange::remove("ann")] {
+        done(node.broker.change(MapUpdate::new(left.clone(), vec![change]))).unwrap();
+    }
+    assert!(publish(&next).is_err());
+    store.pass(Duration::from_secs(59));
+    assert!(publish(&next).is_err());
+    store.pass(Duration::from_secs(1));
+    assert_eq!(publish(&next).unwrap().position.offset, 1);
+    assert_eq!(publish(&said).unwrap().position.offset, 2, "a topic with a message has stayed");
 }
 
 #[test]

@@ -18,6 +18,9 @@ use std::{
 
 /// How long the metadata of a topic is kept beyond the age of its history.
 const METADATA_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long a topic is kept that has never had a message, or whose map is empty. Several times
+/// longer than nodes need to verify the topics that they follow.
+const EMPTY_LIFE: Duration = Duration::from_secs(60);
 
 /// What a topic has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,9 +64,12 @@ impl MemoryTopic {
         self.trim_epochs();
     }
 
-    /// Returns whether the topic can be removed.
+    /// Returns whether the topic can be removed. An empty one has nothing to resume from, and a
+    /// question about a topic is enough to create it.
     pub(super) fn is_unused(&self, now: Instant) -> bool {
-        let life = self.log.limits().age.saturating_add(METADATA_LIFE);
+        let has_positions = self.kind != Some(TopicKind::Map) && self.top > 0;
+        let life =
+            if has_positions { self.log.limits().age.saturating_add(METADATA_LIFE) } else { EMPTY_LIFE };
         self.entries.is_empty() && now.saturating_duration_since(self.used) >= life
     }
 
