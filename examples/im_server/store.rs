@@ -24,6 +24,9 @@ const TOKENS: &str = "tokens";
 /// Maximum number of rooms, approximately. Each has a topic for its messages and a map of its
 /// members. The maps of names and of kept messages, and the topics of servers count, too.
 const MAX_ROOMS: usize = 65_536;
+/// How long an unused room is known that has no messages any more. Twice the life of messages and
+/// longer than that of a token, so that no client resumes in it.
+const KEEP_IDLE: Duration = Duration::from_secs(2 * 24 * 60 * 60);
 /// A snapshot of a map is one reply of Redis, of at most four times this length. Those of names and
 /// of kept messages have at most 512 MiB.
 const MAX_BULK: usize = 128 * 1024 * 1024;
@@ -63,7 +66,7 @@ impl Store {
             (None, Some(file), _) => {
                 let broker = SqliteBroker::open(file)
                     .map_err(|error| Error::other(format!("the rooms {}: {error}", file.display())))?;
-                (Topics::builder(group, broker), None)
+                (Topics::builder(group, broker.keep_idle(KEEP_IDLE)), None)
             }
             (None, None, "memory") => {
                 (Topics::builder(group, MemoryBroker::builder().max_topics(2 * MAX_ROOMS).build()?), None)
@@ -73,7 +76,8 @@ impl Store {
                 let limits = RespLimits::new().max_bulk_len(MAX_BULK).max_elements(MAX_ELEMENTS);
                 let client = RedisClient::builder(&own, url).client_name("im_server").resp_limits(limits);
                 let client = client.connect()?;
-                (Topics::builder(&own, RedisBroker::new(client).prefix(PREFIX)), Some(own))
+                let broker = RedisBroker::new(client).prefix(PREFIX).keep_idle(KEEP_IDLE);
+                (Topics::builder(&own, broker), Some(own))
             }
         };
         // A line of a client, with names and times.

@@ -55,6 +55,22 @@ fn a_client_above_its_rate_is_throttled_without_losing_requests() {
 }
 
 #[test]
+fn a_join_that_creates_a_room_costs_more() {
+    let world = limited(10, 0);
+    let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));
+    bob.join("lobby");
+    bob.hear_one();
+    let join = |room: String| format!("{}\n", json!({"type": "join", "room": room}));
+    let new_rooms = (0..20).map(|n| join(format!("room-{n}")));
+    let requests: String = [join("lobby".to_owned())].into_iter().chain(new_rooms).collect();
+    ann.0.write_inbound(requests.as_bytes()).unwrap();
+    // The burst without the login and the first room covers 14 requests.
+    assert_eq!(count(&ann.hear(), "joined"), 1 + 3);
+    ann.0.advance(SECOND);
+    assert_eq!(count(&ann.hear(), "joined"), 2);
+}
+
+#[test]
 fn a_message_is_charged_per_delivery() {
     let world = limited(0, 100);
     let mut talker = world.login("talker");

@@ -62,6 +62,10 @@ impl Session {
         if self.rooms.len() >= MAX_ROOMS {
             return Err(Refusal(Code::BadRequest, format!("already in {MAX_ROOMS} rooms; leave one first")));
         }
+        if self.hub.rooms.find(&room).is_none() {
+            // Its topics are opened, and perhaps created.
+            self.pace.charge(Cost::stored());
+        }
         let room = self.hub.join(&room, &user, ctx.handler_ref())?;
         self.pace.charge(Cost::deliveries(room.local_members()));
         if self.congested {
