@@ -175,3 +175,39 @@ fn a_user_that_resumes_on_another_connection_does_not_leave_its_rooms() {
     world.announce();
     bob.hear_nothing();
 }
+
+#[test]
+fn an_own_copy_does_not_come_before_the_joined() {
+    let world = World::new();
+    let mut bob = world.login("bob");
+    let mut old = world.connect();
+    old.say(json!({"type": "login", "user": "ann"}));
+    let welcome: Value = serde_json::from_slice(&old.0.read_outbound()).unwrap();
+    let mut rooms = json!({});
+    for room in ["attic", "lobby"] {
+        bob.join(room);
+        old.join(room);
+        let joined: Value = serde_json::from_slice(&old.0.read_outbound()).unwrap();
+        rooms[room] = json!([joined["epoch"], joined["offset"]]);
+    }
+    for _ in 0..100 {
+        bob.say(json!({"type": "say", "room": "attic", "text": "x".repeat(800)}));
+    }
+    let mut new = world.connect();
+    // It does not read the messages of the first room, so those of the second one wait.
+    new.0.set_outbound_room(Some(0));
+    let resume = json!({"token": welcome["resume_token"], "rooms": rooms});
+    new.say(json!({"type": "login", "user": "ann", "resume": resume}));
+    new.0.run_pending();
+    // Sent by the earlier session, and delivered when the user is a member by the new one.
+    let room = world.hub.rooms.find("lobby").unwrap();
+    let stored = room.publish("ann", "late".to_owned(), world.hub.unix_ms(), Some(7.into()), None);
+    assert!(stored.wait().is_ok());
+    new.0.set_outbound_room(None);
+    let heard = new.hear();
+    let of_lobby: Vec<_> = heard.iter().filter(|reply| reply["room"] == "lobby").collect();
+    let resumed = json!({"type": "joined", "room": "lobby", "user": "ann", "recovered": true});
+    assert_eq!(of_lobby, [&resumed, &message("ann", "late")]);
+    new.say(json!({"type": "say", "room": "lobby", "text": "live", "id": 8}));
+    assert_eq!(new.hear_one()["id"], 8);
+}

@@ -31,6 +31,8 @@ pub(super) struct Members {
 #[derive(Default)]
 struct Member {
     session: Option<HandlerRef<Session>>,
+    /// Whether this session has got its `joined`.
+    has_joined: bool,
     is_elsewhere: bool,
 }
 
@@ -53,10 +55,15 @@ impl Members {
         self.by_name.keys().map(|user| user.to_string()).collect()
     }
 
-    /// Returns the name and the session of a member of this server.
-    pub(super) fn here_as(&self, user: &str) -> Option<(&Arc<str>, &HandlerRef<Session>)> {
+    /// Returns whether a user is a member of this server.
+    pub(super) fn is_here(&self, user: &str) -> bool {
+        self.by_name.get(user).is_some_and(|member| member.session.is_some())
+    }
+
+    /// Returns the name and the session of a member of this server that has got its `joined`.
+    pub(super) fn joined_as(&self, user: &str) -> Option<(&Arc<str>, &HandlerRef<Session>)> {
         let (user, member) = self.by_name.get_key_value(user)?;
-        Some((user, member.session.as_ref()?))
+        Some((user, member.session.as_ref().filter(|_| member.has_joined)?))
     }
 
     pub(super) fn is_elsewhere(&self, user: &str) -> bool {
@@ -73,9 +80,18 @@ impl Members {
         if is_new && self.by_name.len() >= max {
             return None;
         }
-        let before = self.by_name.entry(user.clone()).or_default().session.replace(session);
-        self.here += usize::from(before.is_none());
+        let member = self.by_name.entry(user.clone()).or_default();
+        self.here += usize::from(member.session.replace(session).is_none());
+        member.has_joined = false;
         Some(is_new && self.note_change(user, true))
+    }
+
+    /// Records that a member of this server has got its `joined`, unless another session has
+    /// replaced it.
+    pub(super) fn note_joined(&mut self, user: &str, who: ChannelId) {
+        if let Some(member) = self.by_name.get_mut(user) {
+            member.has_joined |= member.session.as_ref().is_some_and(|own| own.channel().id() == who);
+        }
     }
 
     /// Removes a member of this server, unless another session has replaced it. Returns whether the
@@ -100,7 +116,7 @@ impl Members {
             }
             None if is_elsewhere => {
                 let user = Arc::<str>::from(user);
-                self.by_name.insert(user.clone(), Member { session: None, is_elsewhere });
+                self.by_name.insert(user.clone(), Member { is_elsewhere, ..Member::default() });
                 self.note_change(&user, true)
             }
             None => false,

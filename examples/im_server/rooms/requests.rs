@@ -110,7 +110,8 @@ impl Session {
     ) {
         self.replies.begin();
         self.joining = Some(ctx.pause_reading());
-        let (me, is_greeted) = (ctx.handler_ref(), Arc::new(AtomicBool::new(false)));
+        let (me, user) = (ctx.handler_ref(), self.user.clone());
+        let is_greeted = Arc::new(AtomicBool::new(false));
         let greeted = is_greeted.clone();
         let greeting = move |room: &Room, joined: &Joined| {
             greeted.store(true, Ordering::Relaxed);
@@ -118,6 +119,9 @@ impl Session {
         };
         room.clone().subscribe(ctx.channel(), start, greeting).on_complete(move |joined| {
             let is_greeted = is_greeted.load(Ordering::Relaxed);
+            if let (Ok(_), Some(user)) = (&joined, &user) {
+                room.note_joined(user, me.channel().id());
+            }
             hub::run(&me, move |me, ctx| me.has_joined(ctx, &room, is_greeted, joined.map(drop)));
             then();
         });

@@ -115,7 +115,7 @@ impl Room {
 
     /// Returns whether a user is a member by a session of this server.
     pub(super) fn has_local(&self, user: &str) -> bool {
-        lock(&self.members).here_as(user).is_some()
+        lock(&self.members).is_here(user)
     }
 
     /// Returns whether a user is a member by a session of another server.
@@ -142,6 +142,11 @@ impl Room {
     /// the room to the announcer.
     pub(crate) fn join(&self, user: &Arc<str>, session: HandlerRef<Session>, max: usize) -> Option<bool> {
         lock(&self.members).join(user, session, max)
+    }
+
+    /// Records that a member has got its `joined`.
+    pub(super) fn note_joined(&self, user: &str, who: ChannelId) {
+        lock(&self.members).note_joined(user, who);
     }
 
     /// Removes a member. Returns whether to add the room to the announcer.
@@ -276,6 +281,9 @@ impl Room {
 
     /// Returns the sender of a message with its channel and its own copy, if the copy differs from
     /// that of the others, or if the sender is passive.
+    ///
+    /// The message may be of an earlier session or membership of the user. The present session gets
+    /// no copy of its own before its `joined`.
     fn own_copy(
         &self,
         message: &Reply,
@@ -286,7 +294,7 @@ impl Room {
             return None;
         }
         let known = lock(&self.members);
-        let (user, session) = known.here_as(from)?;
+        let (user, session) = known.joined_as(from)?;
         let (user, sender) = (user.clone(), session.channel().clone());
         drop(known);
         if sender_id.is_none() && members.contains(sender.id()) {
