@@ -278,7 +278,7 @@ impl Handler for Client {
             Reply::Missed { count, .. } => {
                 print(&format!("! {count} lines were lost: we read too slowly"));
             }
-            Reply::Ping => ctx.write(Request::Pong)?,
+            Reply::Ping { .. } => ctx.write(Request::Pong)?,
             Reply::Pong => self.answered |= self.leaving.ponged(),
             Reply::Error { message, id, .. } => {
                 print(&format!("! {message}"));

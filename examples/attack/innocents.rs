@@ -211,7 +211,7 @@ impl Handler for Innocent {
                 ctx.schedule(offset, Self::talk);
             }
             Reply::Message { from, text, .. } => self.heard(&from, &text),
-            Reply::Ping => ctx.write(Request::Pong)?,
+            Reply::Ping { .. } => ctx.write(Request::Pong)?,
             Reply::Bye { reason, .. } => {
                 self.farewell = true;
                 log::info!("innocent-{}: {reason:?}", self.number);

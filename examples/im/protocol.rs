@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// The version of the protocol; docs/im-protocol.md lists the changes.
 #[allow(dead_code, reason = "clients do not need it")]
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 /// Returns the version of a server that does not state it.
 fn first_version() -> u32 {
@@ -112,7 +112,7 @@ fn is_zero(value: &u64) -> bool {
 /// The session that a login continues.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Resume {
-    /// The `resume_token` of the last `welcome`.
+    /// The last `resume_token`.
     pub(crate) token: String,
     /// The epoch and the offset of the last message that the client has seen, by room.
     #[serde(default)]
@@ -302,7 +302,11 @@ pub(crate) enum Reply {
         /// Lines dropped since the connection was accepted.
         total: u64,
     },
-    Ping,
+    Ping {
+        /// Replaces the token of the `welcome`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        resume_token: Option<String>,
+    },
     Pong,
     Error {
         code: Code,

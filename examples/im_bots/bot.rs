@@ -62,7 +62,7 @@ impl Handler for Bot {
                 self.note_position(epoch.zip(offset));
                 self.heard(&room, &text);
             }
-            Reply::Ping if self.role != Role::Silent => {
+            Reply::Ping { .. } if self.role != Role::Silent => {
                 self.plan.tally.pings_answered.raise();
                 ctx.write(Request::Pong)?;
             }
@@ -110,7 +110,7 @@ impl Handler for Bot {
             }
             Reply::Unread { total, .. } => self.plan.passives.note(self.number, total),
             Reply::Active { .. } => {}
-            Reply::Members { .. } | Reply::Profile { .. } | Reply::Ping | Reply::Pong => {}
+            Reply::Members { .. } | Reply::Profile { .. } | Reply::Ping { .. } | Reply::Pong => {}
             // A bot sends direct messages to connected bots only, and sets no reminders.
             Reply::Said { .. } | Reply::Gap { .. } => {}
             Reply::Kept { .. } | Reply::ReminderSet { .. } | Reply::Reminders { .. } => {}

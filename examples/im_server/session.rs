@@ -118,6 +118,7 @@ impl Handler for Session {
     }
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, request: Request) -> Result {
+        self.renew_token(ctx)?;
         let answered = self.answer(ctx, request);
         self.pace.settle(ctx);
         answered
@@ -140,7 +141,7 @@ impl Handler for Session {
                 // Also reported here: when the loop-wide budget is exhausted, a channel may drop
                 // messages although it stayed writable.
                 self.tell_missed(ctx)?;
-                ctx.write(Reply::Ping)
+                ctx.write(Reply::Ping { resume_token: None })
             }
             // The client may have sent something that the server has not read.
             IdleState::Reader if self.waits_for_store() => Ok(()),

@@ -133,7 +133,7 @@ pub(crate) fn log_in(server: &Server, login: &Value) -> (LineClient, Value) {
     let mut lines = LineClient::on(connect(server.address));
     lines.send(login);
     let welcome = lines.next();
-    assert_eq!((&welcome["type"], &welcome["version"]), (&json!("welcome"), &json!(4)), "{welcome}");
+    assert_eq!((&welcome["type"], &welcome["version"]), (&json!("welcome"), &json!(5)), "{welcome}");
     (lines, welcome)
 }
 

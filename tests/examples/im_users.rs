@@ -9,8 +9,10 @@ use crate::im::{
     session::Session,
     *,
 };
+use crate::support::wait::SECOND;
 use netwheel::{ChannelId, HandlerRef};
-use std::sync::Arc;
+use serde_json::{Value, json};
+use std::{sync::Arc, time::Duration};
 
 /// No sessions.
 const NONE: [usize; 0] = [];
@@ -304,4 +306,36 @@ fn a_name_that_is_lost_while_a_later_connection_asks_for_it_ends_the_earlier_ses
     assert_eq!(names.log_in_as(1, 1), Err("ann".into()));
     assert_eq!(names.answered(false), "free");
     names.assert_free();
+}
+
+#[test]
+fn a_client_that_stays_connected_gets_a_new_token() {
+    let world = World::new();
+    let mut ann = world.connect();
+    ann.say(json!({ "type": "login", "user": "ann" }));
+    let mut last = welcome_of(&mut ann);
+    for _ in 0..2 {
+        ann.0.advance(Duration::from_secs(30 * 60) - SECOND);
+        ann.say(json!({ "type": "pong" }));
+        ann.hear_nothing();
+        ann.0.advance(SECOND);
+        ann.say(json!({ "type": "ping" }));
+        let lines = ann.0.read_outbound();
+        let lines: Vec<Value> = serde_json::Deserializer::from_slice(&lines).into_iter().flatten().collect();
+        assert_eq!((&lines[0]["type"], &lines[1]), (&json!("ping"), &json!({ "type": "pong" })));
+        assert!(lines[0]["resume_token"].is_string(), "{lines:?}");
+        last = lines[0].clone();
+        ann.say(json!({ "type": "ping" }));
+        assert_eq!(ann.hear_one()["type"], "pong");
+    }
+    let mut again = world.connect();
+    let resume = json!({ "token": last["resume_token"] });
+    again.say(json!({ "type": "login", "user": "ann", "resume": resume }));
+    assert_eq!(welcome_of(&mut again)["type"], "welcome");
+    assert_eq!(ann.hear_one(), json!({ "type": "bye", "reason": "replaced" }));
+}
+
+fn welcome_of(client: &mut Client) -> Value {
+    client.0.run_pending();
+    serde_json::from_slice(&client.0.read_outbound()).unwrap()
 }

@@ -90,7 +90,7 @@ impl Handler for Client {
                 self.answered(&id);
                 Ok(())
             }
-            Reply::Ping => ctx.write(Request::Pong),
+            Reply::Ping { .. } => ctx.write(Request::Pong),
             Reply::Welcome { idle_ms, .. } => {
                 // In a busy room the server never sends a heartbeat, so pings are sent unasked.
                 ctx.set_idle_timeouts(IdleTimeouts::new().writer(Duration::from_millis(idle_ms) / 2));

@@ -97,7 +97,7 @@ impl Handler for Session {
                 ctx.close();
                 Ok(())
             }
-            Reply::Ping => ctx.write(Request::Pong),
+            Reply::Ping { .. } => ctx.write(Request::Pong),
             // The rest has nothing to do with the messages of rooms.
             _ => Ok(()),
         }

@@ -24,8 +24,12 @@ use names::NameAnswer;
 use netwheel::{
     ChannelId, broker::Position, channel::InputGuard, error::Overloaded, prelude::*, time::Delay,
 };
-use resume_token::Claim;
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use resume_token::{Claim, RENEWAL};
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use users::{Login, Reserved};
 
 /// Rooms that one user may be in at the same time.
@@ -41,6 +45,8 @@ pub(crate) struct Identity {
     pub(crate) claim: Claim,
     /// Whether a message with an id that was used before is a repetition.
     pub(crate) has_unique_ids: bool,
+    /// When the client got its last token.
+    token_since: Instant,
 }
 
 /// The rooms of which a client that resumes does not receive the messages yet.
@@ -108,7 +114,8 @@ impl Session {
         let Reserved { user, replaced, must_ask, is_shown } =
             self.hub.log_in(&user, login).map_err(|by| name_taken(&user, &by))?;
         self.user = Some(user.clone());
-        self.identity = Some(Identity { who: ctx.id(), claim, has_unique_ids: unique_ids });
+        let (who, token_since) = (ctx.id(), ctx.now());
+        self.identity = Some(Identity { who, claim, has_unique_ids: unique_ids, token_since });
         self.entering = Some(Box::new(Entering::new(rooms, known.is_some())));
         if let Some(replaced) = replaced {
             hub::run(&replaced, Session::replaced);
@@ -159,6 +166,20 @@ impl Session {
         ctx.write(Reply::Welcome { user, heartbeat_ms, idle_ms, ack_timeout_ms, version, resume_token })?;
         self.begin_kept(ctx)?;
         self.resume_next(ctx)
+    }
+
+    /// Sends a new token to a client whose last one is old, in a `ping`, which clients of earlier
+    /// versions know too.
+    pub(crate) fn renew_token(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        let (Some(user), Some(identity), None) = (&self.user, &mut self.identity, &self.entering) else {
+            return Ok(());
+        };
+        if ctx.now().saturating_duration_since(identity.token_since) < RENEWAL {
+            return Ok(());
+        }
+        identity.token_since = ctx.now();
+        let token = self.hub.tokens.token(user, identity.claim, self.hub.unix_ms());
+        ctx.write(Reply::Ping { resume_token: Some(token) })
     }
 
     /// Refuses a login because the loop is overloaded. The client connects again later.

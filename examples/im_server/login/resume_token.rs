@@ -3,15 +3,19 @@
 //! A token names a [`Claim`]: the first login with a name, and all logins that continue it. It is
 //! signed with a key of the server (HMAC-SHA-256), together with the name and the time at which it
 //! expires. So the server keeps nothing about clients that are not connected, and no client can
-//! make the token of another one.
+//! make the token of another one. A client that stays connected gets a new token from time to time:
+//! otherwise it could not resume after a long session.
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::{fmt, time::Duration};
 
-/// How long a client may be away and still resume.
-pub(crate) const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long a token is accepted. A client may be away for a day, because its last token is at most
+/// an hour old: it is renewed with the next request, and clients send one per `--idle-timeout`.
+const LIFE: Duration = Duration::from_secs(25 * 60 * 60);
+/// Age at which the token of a client that is connected is renewed.
+pub(super) const RENEWAL: Duration = Duration::from_secs(30 * 60);
 /// Bytes of a claim, and of a signature: 128 bits cannot be guessed.
 const BYTES: usize = 16;
 /// Bytes of the time at which a token expires.

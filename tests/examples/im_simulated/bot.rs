@@ -235,7 +235,7 @@ impl Handler for Bot {
             }
             Reply::Bye { .. } => sometimes("goodbye"),
             Reply::Missed { .. } => self.ledger.lock().unwrap().missed(self.session),
-            Reply::Ping => ctx.write(Request::Pong)?,
+            Reply::Ping { .. } => ctx.write(Request::Pong)?,
             Reply::Left { .. } | Reply::Pong => {}
             other => self.ledger.lock().unwrap().violated(&format!("an unexpected reply: {other:?}")),
         }

@@ -140,6 +140,8 @@ fn a_page_that_only_reads_stays_connected() {
     );
     carl.say("a busy room");
     browser.wait_for("sent.includes('ping')");
+    browser.run("receive(JSON.stringify({ type: 'ping', resume_token: 'new' }))");
+    assert_eq!(text_of(&browser, "JSON.parse(sessionStorage.getItem('chat')).token"), "new");
     carl.say("a busy room again");
     wait_for_line(&browser, "a busy room again");
     assert_eq!(text_of(&browser, "sent.filter(type => type === 'ping').length"), "1");
