@@ -3,7 +3,7 @@
 use super::{
     page::{assert_clean_console, browser, log_in, text_of, wait_for_line, wait_for_status},
     server::{Server, lasting_address},
-    webdriver::{Browser, ENTER},
+    webdriver::{Browser, CONTROL, ENTER, RELEASE},
 };
 use crate::support::{line_client::LineClient, tcp::ANY_PORT};
 
@@ -121,6 +121,31 @@ fn a_page_goes_on_where_its_connection_was_lost() {
     wait_for_status(&browser, "connected as ann");
     wait_for_line(&browser, "carl: live");
     assert_eq!(lines(&browser), all, "the history");
+    assert_clean_console(&browser, |_| false);
+}
+
+#[test]
+fn a_message_that_is_not_confirmed_is_not_sent_under_the_next_name() {
+    let Some(browser) = browser() else { return };
+    let server = Server::start(ANY_PORT, &[]);
+    log_in(&browser, &server.page, "ann");
+    let mut carl = LineClient::join(server.lines, "carl");
+    browser.run(
+        "const send = WebSocket.prototype.send;
+        WebSocket.prototype.send = function (text) {
+            if (JSON.parse(text).type !== 'say') return send.call(this, text);
+            WebSocket.prototype.send = send;
+        };",
+    );
+    browser.type_keys(&format!("only as ann{ENTER}"));
+    browser.run("receive(JSON.stringify({ type: 'bye', reason: 'replaced' }))");
+    browser.wait_for("document.activeElement.id === 'user'");
+    browser.type_keys(&format!("{CONTROL}a{RELEASE}zoe{ENTER}"));
+    wait_for_status(&browser, "connected as zoe");
+    wait_for_line(&browser, "Not confirmed by the server: only as ann");
+    browser.wait_for("document.activeElement.id === 'text'");
+    browser.type_keys(&format!("as zoe{ENTER}"));
+    assert_eq!(carl.wait_for("message")["text"], "as zoe");
     assert_clean_console(&browser, |_| false);
 }
 
