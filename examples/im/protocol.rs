@@ -311,6 +311,10 @@ pub(crate) enum Reply {
     Error {
         code: Code,
         message: String,
+        /// The room that was not joined, or in which the client has not become passive or active,
+        /// as in the request.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        room: Option<String>,
         /// Receiver of a direct message that was refused or has failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         to: Option<String>,

@@ -132,7 +132,8 @@ impl SenderReceipt {
     }
 
     fn fail(&mut self, code: Code, message: String) {
-        let reply = Reply::Error { code, message, to: Some(self.to.clone()), id: self.id.clone() };
+        let reply =
+            Reply::Error { code, message, room: None, to: Some(self.to.clone()), id: self.id.clone() };
         self.end(reply);
     }
 

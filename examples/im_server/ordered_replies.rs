@@ -119,8 +119,11 @@ fn must_be_last(reply: &Reply) -> bool {
         Reply::Members { .. } | Reply::Reminders { .. } => true,
         // A `joined` or `active` with a position does not wait, and must not overtake them.
         Reply::Left { .. } | Reply::Passive { .. } => true,
-        // Both may have text of the client.
-        Reply::Error { message, id, .. } => message.len() + id.as_ref().map_or(0, MessageId::len) >= MAX_LEN,
+        // All of them may have text of the client.
+        Reply::Error { message, room, id, .. } => {
+            let room = room.as_ref().map_or(0, String::len);
+            message.len() + room + id.as_ref().map_or(0, MessageId::len) >= MAX_LEN
+        }
         _ => false,
     }
 }

@@ -94,8 +94,14 @@ pub(crate) type Answer = Result<Option<Reply>, Refusal>;
 impl Refusal {
     /// Returns the reply to a request without an `id`.
     pub(crate) fn reply(self) -> Reply {
+        self.reply_in(None)
+    }
+
+    /// Returns the reply to a request that would have changed whether the client is in a room, or
+    /// what it receives there.
+    pub(crate) fn reply_in(self, room: Option<String>) -> Reply {
         let Refusal(code, message) = self;
-        Reply::Error { code, message, to: None, id: None }
+        Reply::Error { code, message, room, to: None, id: None }
     }
 }
 
@@ -227,6 +233,13 @@ impl Session {
 
     fn answer(&mut self, ctx: &mut Context<'_, Self>, request: Request) -> Result {
         self.pace.charge(Cost::request());
+        let room = match &request {
+            Request::Join { room, .. }
+            | Request::Leave { room }
+            | Request::Passive { room }
+            | Request::Active { room } => Some(room.clone()),
+            _ => None,
+        };
         let answer = match request {
             // Only a login that can succeed is submitted: the loop counts admissions as its
             // capacity.
@@ -260,7 +273,7 @@ impl Session {
         match answer {
             Ok(None) => Ok(()),
             Ok(Some(reply)) => self.replies.write(ctx, reply),
-            Err(refusal) => self.replies.write(ctx, refusal.reply()),
+            Err(refusal) => self.replies.write(ctx, refusal.reply_in(room)),
         }
     }
 
@@ -275,7 +288,9 @@ impl Session {
     ) -> Result {
         match self.send_direct(ctx, &to, text, id.clone()) {
             Ok(()) => Ok(()),
-            Err(Refusal(code, message)) => ctx.write(Reply::Error { code, message, to: Some(to), id }),
+            Err(Refusal(code, message)) => {
+                ctx.write(Reply::Error { code, message, room: None, to: Some(to), id })
+            }
         }
     }
 
@@ -359,7 +374,9 @@ impl Session {
     fn lookup(&mut self, ctx: &mut Context<'_, Self>, user: &str, id: Option<MessageId>) -> Result {
         match self.begin_lookup(ctx, user, id.clone()) {
             Ok(()) => Ok(()),
-            Err(Refusal(code, message)) => ctx.write(Reply::Error { code, message, to: None, id }),
+            Err(Refusal(code, message)) => {
+                ctx.write(Reply::Error { code, message, room: None, to: None, id })
+            }
         }
     }
 

@@ -211,3 +211,21 @@ fn an_own_copy_does_not_come_before_the_joined() {
     new.say(json!({"type": "say", "room": "lobby", "text": "live", "id": 8}));
     assert_eq!(new.hear_one()["id"], 8);
 }
+
+#[test]
+fn a_refused_request_about_a_room_names_the_room() {
+    let world = World::new();
+    let mut ann = world.login("ann");
+    for kind in ["leave", "passive", "active"] {
+        ann.say(json!({"type": kind, "room": "lobby"}));
+        let refused = ann.hear_one();
+        assert_eq!((&refused["code"], &refused["room"]), (&json!("not_in_room"), &json!("lobby")), "{kind}");
+    }
+    ann.say(json!({"type": "join", "room": "lobby", "history": 101}));
+    assert_eq!(ann.hear_one()["room"], "lobby");
+    say(&mut ann, "hello");
+    assert!(ann.hear_one().get("room").is_none());
+    let mut bob = world.connect();
+    bob.say(json!({"type": "login", "user": "bob", "resume": {"token": "", "rooms": {"a b": [1, 1]}}}));
+    assert_eq!(bob.hear()[1]["room"], "a b");
+}

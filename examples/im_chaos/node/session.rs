@@ -148,5 +148,5 @@ impl Session {
 }
 
 fn refusal(code: Code, error: &Error, id: Option<OwnId>) -> Reply {
-    Reply::Error { code, message: format!("{error:#}"), to: None, id }
+    Reply::Error { code, message: format!("{error:#}"), room: None, to: None, id }
 }

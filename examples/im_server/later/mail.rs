@@ -129,7 +129,7 @@ impl Later {
             let is_stored = matches!(stored, Ok(true));
             let error = |code, why: String| {
                 let message = format!("{to} is not connected, and the message was {why}");
-                Reply::Error { code, message, to: Some(to.clone()), id: id.clone() }
+                Reply::Error { code, message, room: None, to: Some(to.clone()), id: id.clone() }
             };
             let reply = match stored {
                 Ok(true) => Reply::Kept { to: to.clone(), expires, id: id.clone() },

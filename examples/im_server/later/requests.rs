@@ -35,7 +35,9 @@ impl Session {
     ) -> Result {
         match self.begin_reminder(ctx, after, text, id.clone()) {
             Ok(()) => Ok(()),
-            Err(Refusal(code, message)) => ctx.write(Reply::Error { code, message, to: None, id }),
+            Err(Refusal(code, message)) => {
+                ctx.write(Reply::Error { code, message, room: None, to: None, id })
+            }
         }
     }
 
@@ -60,7 +62,7 @@ impl Session {
                 Ok(reminder) => Reply::ReminderSet { reminder, due, id },
                 Err(error) => {
                     let message = format!("the reminder was not stored, try again later: {error:#}");
-                    Reply::Error { code: Code::Busy, message, to: None, id }
+                    Reply::Error { code: Code::Busy, message, room: None, to: None, id }
                 }
             };
             hub::send(&name, &channel, reply);
@@ -82,13 +84,25 @@ impl Session {
         let (user, later) = match begun {
             Ok(begun) => begun,
             Err(Refusal(code, message)) => {
-                return ctx.write(Reply::Error { code, message, to: None, id: Some(reminder.into()) });
+                return ctx.write(Reply::Error {
+                    code,
+                    message,
+                    room: None,
+                    to: None,
+                    id: Some(reminder.into()),
+                });
             }
         };
         self.pace.charge(Cost::stored());
         let (channel, name) = (ctx.channel(), user.clone());
         later.forget(&user, reminder, move |forgotten| {
-            let error = |code, message| Reply::Error { code, message, to: None, id: Some(reminder.into()) };
+            let error = |code, message| Reply::Error {
+                code,
+                message,
+                room: None,
+                to: None,
+                id: Some(reminder.into()),
+            };
             let reply = match forgotten {
                 Ok(true) => Reply::Forgotten { reminder },
                 Ok(false) => error(Code::NoSuchReminder, format!("you have no reminder {reminder}")),

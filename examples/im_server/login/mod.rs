@@ -56,7 +56,8 @@ pub(crate) struct Identity {
 /// for a client.
 #[derive(Default)]
 pub(crate) struct Resuming {
-    rooms: VecDeque<(Result<Arc<Room>, Refusal>, Start)>,
+    /// Instead of a room that the client cannot join, why.
+    rooms: VecDeque<(Result<Arc<Room>, Reply>, Start)>,
     /// Whether the client is about to receive the messages of one of the rooms.
     is_joining: bool,
     /// Held until the last `joined` is written. Later requests wait, because they may be about a
@@ -152,6 +153,7 @@ impl Session {
                 }
                 Err(refusal) => Err(refusal),
             };
+            let entered = entered.map_err(|refusal| refusal.reply_in(Some(room)));
             self.resuming.rooms.push_back((entered, start));
         }
         // Now that the user is a member by this session, too.
@@ -226,7 +228,7 @@ impl Session {
                     let then = move || hub::run(&me, Self::has_resumed);
                     self.begin_joined(ctx, room, user.clone(), start, then);
                 }
-                Err(refusal) => ctx.write(refusal.reply())?,
+                Err(refusal) => ctx.write(refusal)?,
             }
         }
         if !self.resuming.is_under_way() {

@@ -32,7 +32,7 @@ impl KeptEnd {
             return Reply::Delivered { to, id };
         }
         let message = format!("{to} was not connected in time");
-        Reply::Error { code: Code::Expired, message, to: Some(to), id }
+        Reply::Error { code: Code::Expired, message, room: None, to: Some(to), id }
     }
 
     /// Returns the id by which a repetition is recognised, also one of another server.

@@ -142,7 +142,7 @@ impl Session {
                 if let Some(at) = self.rooms.iter().position(|known| Arc::ptr_eq(&known.room, room)) {
                     self.leave_at(ctx, at);
                 }
-                ctx.write(busy(&error).reply())?;
+                ctx.write(busy(&error).reply_in(Some(room.name().to_string())))?;
             }
             Ok(()) => {}
         }
@@ -203,7 +203,7 @@ impl Session {
         let (room, stored) = match self.publish(room, text, id.clone()) {
             Ok(published) => published,
             Err(Refusal(code, message)) => {
-                return self.replies.write(ctx, Reply::Error { code, message, to: None, id });
+                return self.replies.write(ctx, Reply::Error { code, message, room: None, to: None, id });
             }
         };
         self.replies.begin();
@@ -256,7 +256,7 @@ impl Session {
             Ok(_) => return self.copy_delivered(ctx),
             Err(error) => {
                 let Refusal(code, message) = busy(&error);
-                Some(Reply::Error { code, message, to: None, id })
+                Some(Reply::Error { code, message, room: None, to: None, id })
             }
         };
         self.replies.answer(ctx, reply)

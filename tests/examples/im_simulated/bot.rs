@@ -224,7 +224,7 @@ impl Handler for Bot {
                 drop(ledger);
                 self.acknowledge(ctx, id);
             }
-            Reply::Error { code, message, to, id } => {
+            Reply::Error { code, message, to, id, .. } => {
                 self.read_error(ctx, code, &message, to.is_some(), id.as_ref());
             }
             Reply::Bye { reason: Reason::MaxAge, retry_after_ms } => {

@@ -6,6 +6,7 @@ use super::{
     webdriver::{Browser, CONTROL, ENTER, RELEASE},
 };
 use crate::support::{line_client::LineClient, tcp::ANY_PORT};
+use serde_json::json;
 
 /// Reconnects now. The backoff of a tab in the background takes long.
 fn hurry(browser: &Browser) {
@@ -121,6 +122,52 @@ fn a_page_goes_on_where_its_connection_was_lost() {
     wait_for_status(&browser, "connected as ann");
     wait_for_line(&browser, "carl: live");
     assert_eq!(lines(&browser), all, "the history");
+    assert_clean_console(&browser, |_| false);
+}
+
+/// Answers the first two requests of each of these types with `busy`, instead of the server.
+const BUSY: &str = "
+    const send = WebSocket.prototype.send;
+    const refused = [];
+    WebSocket.prototype.send = function (text) {
+        const { type, room, id } = JSON.parse(text);
+        const isRefused = ['say', 'join'].includes(type) && refused.filter(other => other === type).length < 2;
+        if (!isRefused) return send.call(this, text);
+        refused.push(type);
+        const about = type === 'say' ? { id } : { room };
+        const busy = { type: 'error', code: 'busy', message: 'try again later', ...about };
+        setTimeout(() => receive(JSON.stringify(busy)));
+    };";
+
+#[test]
+fn a_page_repeats_what_a_busy_server_has_refused() {
+    let Some(browser) = browser() else { return };
+    let server = Server::start(ANY_PORT, &[]);
+    log_in(&browser, &server.page, "ann");
+    let mut carl = LineClient::join(server.lines, "carl");
+    browser.run(BUSY);
+    browser.type_keys(&format!("hello{ENTER}"));
+    assert_eq!(carl.wait_for("message")["text"], "hello");
+    wait_for_line(&browser, "ann: hello");
+    browser.wait_for("pending.size === 0");
+    browser.type_into("#room", &format!("attic{ENTER}"));
+    browser.wait_for("document.getElementById('title').textContent === 'attic'");
+    browser.wait_for("document.getElementById('refusal').textContent === ''");
+
+    // A room of which the server says that the page is not in it is joined again.
+    carl.send(&json!({ "type": "join", "room": "attic" }));
+    browser.wait_for("talks.get('attic').members.size === 2");
+    browser.run("handlers.left = () => {}; send({ type: 'leave', room: 'attic' });");
+    browser
+        .run("receive(JSON.stringify({ type: 'error', code: 'busy', room: 'attic', message: 'try again' }))");
+    wait_for_line(&browser, "Joined again. Messages sent in the meantime are missing.");
+    // One that cannot be joined any more is closed.
+    browser.run(
+        "receive(JSON.stringify({ type: 'error', code: 'bad_request', room: 'attic', message: 'full' }))",
+    );
+    browser.wait_for("document.getElementById('title').textContent === 'lobby'");
+    browser.wait_for("document.getElementById('refusal').textContent === 'full'");
+    assert_eq!(text_of(&browser, "saved.rooms.join()"), "lobby");
     assert_clean_console(&browser, |_| false);
 }
 
