@@ -51,6 +51,28 @@ fn two_tabs_and_a_tcp_client_chat() {
 }
 
 #[test]
+fn a_message_of_several_lines_is_no_imitation_of_others() {
+    let Some(browser) = browser() else { return };
+    let server = Server::start(ANY_PORT, &[]);
+    log_in(&browser, &server.page, "ann");
+    let mut carl = LineClient::join(server.lines, "carl");
+    carl.say("one line\n12:34 bob: and another one");
+    wait_for_line(&browser, "and another one");
+    let indents = browser.run(
+        "const line = [...document.querySelectorAll('[role=log] p')].find(p => p.textContent.includes('one line'));
+        const range = document.createRange();
+        range.selectNodeContents(line);
+        const { left } = line.getBoundingClientRect();
+        const boxes = [...range.getClientRects()];
+        const below = boxes.filter(box => box.top >= boxes[0].bottom - 1);
+        return [boxes[0].left - left, Math.min(...below.map(box => box.left)) - left];",
+    );
+    let [first, second] = [0, 1].map(|at| indents[at].as_f64().unwrap());
+    assert!(second > first + 10.0, "{indents}");
+    assert_clean_console(&browser, |_| false);
+}
+
+#[test]
 fn direct_messages_are_conversations_with_a_state() {
     let Some(browser) = browser() else { return };
     let server = Server::start(ANY_PORT, &[]);
