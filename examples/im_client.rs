@@ -8,7 +8,8 @@
 //! Each line of input is sent to the current room. Messages of others appear as
 //! `12:34:56 [lobby] bob: hello` (times are UTC). Commands:
 //!
-//! - `/join ROOM`, `/leave`, `/who` and `/quit` do as their names say.
+//! - `/join ROOM`, `/leave`, `/who` and `/quit` do as their names say. The current room is the one
+//!   that was joined last. After `/leave`, it is the one before.
 //! - `/away` shows the number of messages to the room instead of messages, until `/back`.
 //! - `/direct NAME TEXT` sends a message to one user, to whom it appears as
 //!   `12:34:56 bob, to you: hello`. The client shows whether it was delivered.
@@ -30,6 +31,8 @@
 mod message_id;
 #[path = "support/output.rs"]
 mod output;
+#[path = "im/progress.rs"]
+mod progress;
 #[path = "im/protocol.rs"]
 mod protocol;
 #[cfg(feature = "tls")]
@@ -49,13 +52,14 @@ use netwheel::{
     stage::Json,
 };
 use output::{Output, complain, say};
-use protocol::{GapCause, Reason, ReminderInfo, Reply, Request, Resume};
+use progress::Progress;
+use protocol::{GapCause, Reason, ReminderInfo, Reply, Request};
 use std::{
     io::BufRead,
     ops::ControlFlow,
     process::ExitCode,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{self, Sender},
     },
@@ -133,23 +137,6 @@ fn one_less(count: &AtomicUsize) -> Option<usize> {
     before.ok().map(|before| before - 1)
 }
 
-/// How far the client has come in its rooms, over connections.
-#[derive(Default)]
-struct Progress(Mutex<Resume>);
-
-impl Progress {
-    fn lock(&self) -> MutexGuard<'_, Resume> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Records the position of a room. A server before version 3 has none.
-    fn advance(&self, room: String, epoch: Option<u64>, offset: Option<u64>) {
-        if let (Some(epoch), Some(offset)) = (epoch, offset) {
-            self.lock().rooms.insert(room, (epoch, offset));
-        }
-    }
-}
-
 /// The connection; prints received messages.
 struct Client {
     user: String,
@@ -157,8 +144,6 @@ struct Client {
     events: Sender<Event>,
     /// Id of the last direct message shown. A message with a lower id is a copy.
     shown: u64,
-    /// Number of messages to the room when the user went away.
-    away_since: u64,
     leaving: Arc<Leaving>,
     progress: Arc<Progress>,
     /// Set when the last request has been answered.
@@ -172,17 +157,14 @@ impl Handler for Client {
     type Write = Request;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        let Resume { token, rooms } = self.progress.lock().clone();
-        let is_in = rooms.contains_key(&self.room);
-        let resume = (!token.is_empty()).then_some(Resume { token, rooms });
-        ctx.write(Request::Login { user: self.user.clone(), resume, unique_ids: false })?;
-        if is_in { Ok(()) } else { ctx.write(Request::join(self.room.clone())) }
+        let requests = self.progress.requests(&self.user, &self.room);
+        requests.into_iter().try_for_each(|request| ctx.write(request))
     }
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, reply: Reply) -> Result {
         match reply {
             Reply::Welcome { user, heartbeat_ms, idle_ms, resume_token, .. } => {
-                self.progress.lock().token = resume_token;
+                self.progress.set_token(resume_token);
                 print(&format!("* you are {user}"));
                 // The server may have normalised the name.
                 self.user = user;
@@ -193,18 +175,18 @@ impl Handler for Client {
                 if recovered == Some(false) {
                     print(&format!("! messages in {room} are missing"));
                 }
-                self.progress.advance(room, epoch, offset);
+                self.progress.joined(room, epoch, offset);
             }
             Reply::Left { room, user } => {
                 print(&format!("* {user} left {room}"));
-                self.progress.lock().rooms.remove(&room);
+                self.progress.left(&room);
             }
             Reply::Gap { room, epoch, offset, cause } => {
                 print(&match cause {
                     GapCause::Rewound => format!("! the server has lost messages in {room}"),
                     GapCause::Trimmed => format!("! messages in {room} are missing"),
                 });
-                self.progress.advance(room, Some(epoch), Some(offset));
+                self.progress.advance(&room, Some(epoch), Some(offset));
             }
             Reply::Presence { room, count: Some(count), .. } => {
                 print(&format!("* {count} members in {room}"));
@@ -220,18 +202,22 @@ impl Handler for Client {
             }
             Reply::Message { room, from, text, ts, epoch, offset, .. } => {
                 print(&format!("{} [{room}] {from}: {text}", time_of_day(ts)));
-                self.progress.advance(room, epoch, offset);
+                self.progress.advance(&room, epoch, offset);
             }
             // Only for messages with an id.
             Reply::Said { .. } => {}
             Reply::Passive { room, total } => {
-                self.away_since = total;
                 print(&format!("* you are away from {room}"));
+                self.progress.set_away(room, total);
             }
             Reply::Unread { room, total } => {
-                print(&format!("* {} unread messages in {room}", total.saturating_sub(self.away_since)));
+                print(&format!("* {} unread messages in {room}", self.progress.unread(&room, total)));
             }
-            Reply::Active { room, .. } => print(&format!("* you are back in {room}")),
+            Reply::Active { room, epoch, offset, .. } => {
+                print(&format!("* you are back in {room}"));
+                self.progress.set_back(&room);
+                self.progress.joined(room, epoch, offset);
+            }
             Reply::Members { room, users } => print(&format!("* in {room}: {}", users.join(", "))),
             Reply::Direct { from, text, ts, id } => {
                 ctx.write(Request::Ack { id })?;
@@ -278,10 +264,16 @@ impl Handler for Client {
             Reply::Missed { count, .. } => {
                 print(&format!("! {count} lines were lost: we read too slowly"));
             }
-            Reply::Ping { .. } => ctx.write(Request::Pong)?,
+            Reply::Ping { resume_token } => {
+                if let Some(token) = resume_token {
+                    self.progress.set_token(token);
+                }
+                ctx.write(Request::Pong)?;
+            }
             Reply::Pong => self.answered |= self.leaving.ponged(),
-            Reply::Error { message, id, .. } => {
-                print(&format!("! {message}"));
+            Reply::Error { message, room, id, .. } => {
+                let room = room.map_or_else(String::new, |room| format!("{room}: "));
+                print(&format!("! {room}{message}"));
                 // Only requests that are not answered in order carry an id.
                 if id.is_some() {
                     self.leaving.answered();
@@ -372,45 +364,24 @@ fn date_and_time(unix_ms: u64) -> String {
 }
 
 /// Reads and sends input lines until the input ends. Returns an error if reading failed.
-fn read_input(client: &ReconnectingChannel<Request>, leaving: &Leaving, mut room: String) -> Result {
+fn read_input(client: &ReconnectingChannel<Request>, leaving: &Leaving, first: String) -> Result {
+    // The current one is the last.
+    let mut rooms = vec![first];
     for line in std::io::stdin().lock().lines() {
         let line = line?;
-        let (command, rest) = line.split_once(' ').unwrap_or((&line, ""));
-        let rest = rest.trim();
-        let request = match (command, rest.split_once(' ')) {
-            ("", _) if rest.is_empty() => continue,
-            ("/quit", _) => break,
-            ("/join", _) if !rest.is_empty() => {
-                room = rest.to_owned();
-                Request::join(room.clone())
-            }
-            ("/leave", _) => Request::Leave { room: room.clone() },
-            ("/who", _) => Request::Who { room: room.clone() },
-            ("/away", _) => Request::Passive { room: room.clone() },
-            ("/back", _) => Request::Active { room: room.clone() },
-            ("/whois", _) if !rest.is_empty() => {
-                Request::Lookup { user: rest.to_owned(), id: Some(MessageId::from(0)) }
-            }
-            ("/remind", Some((after, text))) => Request::Remind {
-                after: after.to_owned(),
-                text: text.trim_start().to_owned(),
-                id: Some(MessageId::from(0)),
-            },
-            ("/reminders", _) => Request::Reminders,
-            ("/forget", _) if rest.parse::<u64>().is_ok() => {
-                Request::Forget { id: rest.parse().unwrap_or_default() }
-            }
-            ("/direct", Some((to, text))) => {
-                Request::Direct { to: to.to_owned(), text: text.trim_start().to_owned(), id: None }
-            }
-            _ if command.starts_with('/') => {
-                print(
-                    "! commands: /join ROOM, /leave, /who, /away, /back, /whois NAME, /direct NAME TEXT, \
-                     /remind TIME TEXT, /reminders, /forget NUMBER, /quit",
-                );
+        if line.trim().is_empty() {
+            continue;
+        }
+        if line.split(' ').next() == Some("/quit") {
+            break;
+        }
+        let before = rooms.clone();
+        let request = match parse(line, &mut rooms) {
+            Ok(request) => request,
+            Err(why) => {
+                print(&format!("! {why}"));
                 continue;
             }
-            _ => Request::Say { room: room.clone(), text: line, id: None },
         };
         let is_unordered =
             matches!(request, Request::Lookup { .. } | Request::Remind { .. } | Request::Forget { .. });
@@ -421,10 +392,51 @@ fn read_input(client: &ReconnectingChannel<Request>, leaving: &Leaving, mut room
             if is_unordered {
                 leaving.answered();
             }
+            rooms = before;
             print("! not sent");
         }
     }
     Ok(())
+}
+
+/// Returns the request of a line of input, and changes the list of the user's rooms accordingly.
+fn parse(line: String, rooms: &mut Vec<String>) -> Result<Request, &'static str> {
+    let (command, rest) = line.split_once(' ').unwrap_or((&line, ""));
+    let rest = rest.trim();
+    let id = Some(MessageId::from(0));
+    // Requests about one of the rooms.
+    let current = || rooms.last().cloned().ok_or("you are in no room: /join ROOM");
+    Ok(match (command, rest.split_once(' ')) {
+        ("/join", _) if !rest.is_empty() => {
+            rooms.retain(|room| room != rest);
+            rooms.push(rest.to_owned());
+            Request::join(rest)
+        }
+        ("/leave", _) => {
+            let room = current()?;
+            rooms.pop();
+            Request::Leave { room }
+        }
+        ("/who", _) => Request::Who { room: current()? },
+        ("/away", _) => Request::Passive { room: current()? },
+        ("/back", _) => Request::Active { room: current()? },
+        ("/whois", _) if !rest.is_empty() => Request::Lookup { user: rest.to_owned(), id },
+        ("/remind", Some((after, text))) => {
+            Request::Remind { after: after.to_owned(), text: text.trim_start().to_owned(), id }
+        }
+        ("/reminders", _) => Request::Reminders,
+        ("/forget", _) if rest.parse::<u64>().is_ok() => {
+            Request::Forget { id: rest.parse().unwrap_or_default() }
+        }
+        ("/direct", Some((to, text))) => {
+            Request::Direct { to: to.to_owned(), text: text.trim_start().to_owned(), id: None }
+        }
+        _ if command.starts_with('/') => {
+            return Err("commands: /join ROOM, /leave, /who, /away, /back, /whois NAME, /direct NAME TEXT, \
+                        /remind TIME TEXT, /reminders, /forget NUMBER, /quit");
+        }
+        _ => Request::Say { room: current()?, text: line, id: None },
+    })
 }
 
 /// Sends a last ping. Its pong follows the answers to all earlier requests that are answered in
@@ -499,7 +511,6 @@ fn connect(
             room: room.clone(),
             events: events.clone(),
             shown: 0,
-            away_since: 0,
             leaving: leaving.clone(),
             progress: progress.clone(),
             answered: false,

@@ -3,7 +3,8 @@
 //! the examples share.
 //!
 //! `cargo test` builds the programs. For this test alone, build them first:
-//! `cargo build --example im_server --example im_chaos --features full`.
+//! `cargo build --features full --example im_server --example im_client
+//! --example im_chaos`.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -15,6 +16,7 @@ mod im;
 mod im_abuse;
 #[cfg(unix)]
 mod im_chaos;
+mod im_client;
 mod im_direct;
 mod im_elsewhere;
 mod im_farewells;
