@@ -6,6 +6,10 @@ use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -16,7 +20,12 @@ pub(crate) struct Browser {
     session: String,
     /// Ended after the session.
     _driver: Process,
+    /// Given back after the driver has ended.
+    _place: MutexGuard<'static, ()>,
 }
+
+/// The browsers that run at the same time. More of them would make each other late.
+static PLACES: [Mutex<()>; 2] = [const { Mutex::new(()) }; 2];
 
 /// The key of an element's id in JSON, from the specification.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -33,8 +42,11 @@ pub(crate) const RELEASE: &str = "\u{E000}";
 impl Browser {
     /// Starts a headless Chromium.
     pub(crate) fn start() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let place = &PLACES[NEXT.fetch_add(1, Ordering::Relaxed) % PLACES.len()];
+        let place = place.lock().unwrap_or_else(PoisonError::into_inner);
         let (driver, port) = start_driver();
-        let mut browser = Browser { port, session: String::new(), _driver: driver };
+        let mut browser = Browser { port, session: String::new(), _driver: driver, _place: place };
         let arguments = [
             "--headless=new",
             // Neither root nor a container allows the sandbox.
