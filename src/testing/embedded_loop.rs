@@ -87,6 +87,8 @@ pub struct EmbeddedLoop {
     clock: ManualClock,
     mail: Arc<TestMailSender>,
     inbox: Inbox<TestMail>,
+    /// Channels that have closed in this pass.
+    inactive: Vec<Key>,
 }
 
 impl Default for EmbeddedLoop {
@@ -118,7 +120,16 @@ impl EmbeddedLoop {
             WorkerPool::by_hand(),
         );
         let io = LoopIo::new(services, Arc::default());
-        Ok(EmbeddedLoop { slots: Slab::new(), opened: 0, config, io, clock, mail, inbox })
+        Ok(EmbeddedLoop {
+            slots: Slab::new(),
+            opened: 0,
+            config,
+            io,
+            clock,
+            mail,
+            inbox,
+            inactive: Vec::new(),
+        })
     }
 
     /// Sets the executor of [`Context::spawn`](crate::Context::spawn). There is none otherwise.
@@ -339,7 +350,9 @@ impl EmbeddedLoop {
         let slot = self.slots.get_mut(key.index as usize).filter(|slot| slot.key() == key);
         let Some(slot) = slot else { return false };
         let next = act(&mut slot.driver, &mut self.io);
-        slot.proceed(&mut self.io, next);
+        if slot.proceed(&mut self.io, next) {
+            self.inactive.push(key);
+        }
         true
     }
 
@@ -363,6 +376,7 @@ impl EmbeddedLoop {
             handled += self.run_mail();
             handled += self.run_timers();
             self.attend();
+            self.end_closed();
             let left = !self.io.services.attention.is_empty() || !self.io.carried_over.is_empty();
             if handled == before && !left && self.inbox.is_empty() {
                 return handled;
@@ -448,6 +462,15 @@ impl EmbeddedLoop {
         }
         if self.io.services.attention.is_empty() {
             self.io.services.attention = listed;
+        }
+    }
+
+    /// Calls `inactive` of the channels that have closed in this pass.
+    fn end_closed(&mut self) {
+        for key in std::mem::take(&mut self.inactive) {
+            if let Some(slot) = self.slots.get_mut(key.index as usize) {
+                slot.driver.core.handle_inactive(&mut self.io.services);
+            }
         }
     }
 }

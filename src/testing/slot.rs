@@ -40,14 +40,16 @@ impl EmbeddedSlot {
         self.driver.transport.as_mut().or(self.closed.as_mut()).map_or_else(Bytes::new, take)
     }
 
-    /// Carries out the driver's request.
-    pub(super) fn proceed(&mut self, io: &mut LoopIo, next: Next) {
+    /// Carries out the driver's request. Returns whether the channel is closed now, so that the
+    /// handler's `inactive` has to be called at the end of the pass.
+    pub(super) fn proceed(&mut self, io: &mut LoopIo, next: Next) -> bool {
         if next == Next::Close
             && let Some(transport) = self.driver.transport.take()
         {
             self.closed = Some(transport);
             self.driver.core.handle_closed(&mut io.services);
-            self.driver.core.handle_inactive(&mut io.services);
+            return true;
         }
+        false
     }
 }

@@ -186,3 +186,65 @@ fn handles_and_groups_reach_their_channels() {
     assert_eq!(all(&mut event_loop), ["to both\n", "to both\n", ""]);
     assert!(handles[2].write(Bytes::new()).is_err());
 }
+
+/// As on a loop with sockets: `inactive` comes at the end of the turn.
+#[test]
+fn work_for_another_channel_precedes_the_inactive_of_a_closed_one() {
+    let (log, other) = (Log::default(), Rc::new(RefCell::new(None)));
+    let mut event_loop = EmbeddedLoop::new();
+    let (inner, known) = (log.clone(), other.clone());
+    let leaves = Pipeline::codec(Line::new()).handler(Leaves { log: inner, other: known });
+    let id = event_loop.open(leaves);
+    let (inner, known) = (log.clone(), other.clone());
+    event_loop.open(Pipeline::codec(Line::new()).handler(Remains { log: inner, own: known }));
+    event_loop.write_inbound(id, b"leave\n").unwrap();
+    assert_eq!(take(&log), ["a task of the other", "inactive"]);
+}
+
+type Other = Rc<RefCell<Option<HandlerRef<Remains>>>>;
+
+/// Gives the other channel a task, and closes.
+struct Leaves {
+    log: Log,
+    other: Other,
+}
+
+impl Handler for Leaves {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, _: Bytes) -> Result {
+        let other = self.other.borrow();
+        let note = |me: &mut Remains, _: &mut Context<'_, Remains>| {
+            me.log.borrow_mut().push("a task of the other".into());
+            Ok(())
+        };
+        other.as_ref().expect("it is open").execute(note)?;
+        ctx.close_now();
+        Ok(())
+    }
+
+    fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
+        self.log.borrow_mut().push("inactive".into());
+        Ok(())
+    }
+}
+
+struct Remains {
+    log: Log,
+    own: Other,
+}
+
+impl Handler for Remains {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        *self.own.borrow_mut() = Some(ctx.handler_ref());
+        Ok(())
+    }
+
+    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
+        Ok(())
+    }
+}

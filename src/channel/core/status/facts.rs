@@ -126,7 +126,7 @@ fact_set! {
     STUCK,
     /// The message that was just written was dropped.
     DROPPED,
-    /// The message that could not be written is refused, also if the overflow policy drops messages.
+    /// The message that could not be written is refused, even if the overflow policy would drop it.
     REFUSES,
     /// The overflow policy of the channel drops messages.
     DROPS,
