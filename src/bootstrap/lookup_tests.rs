@@ -1,4 +1,4 @@
-//! Lookups of names: when they are made, who waits for them, and what happens without them.
+//! Lookups of names: when they begin, which attempts wait for them, and how they fail.
 
 use super::{
     Backoff,

@@ -133,9 +133,10 @@ pub enum Overflow {
     /// become outdated. A message that is partly sent is kept. A message that is longer than the
     /// limit is refused.
     ///
-    /// HTTP requests and responses are kept, and so is what a
-    /// [replaced](crate::Context::replace_pipeline) pipeline has written. Without room, a message
-    /// behind them is refused. Server-sent events are dropped like other messages.
+    /// HTTP requests and responses are kept. The output of a
+    /// [replaced](crate::Context::replace_pipeline) pipeline is kept too. If there is not enough
+    /// room behind them, a new message is refused. Server-sent events are dropped like other
+    /// messages.
     DropOldest,
     /// The channel closes immediately, drops pending messages and resets the connection. The write
     /// fails with [`Error::Full`](crate::Error::Full).

@@ -198,9 +198,8 @@ impl PendingWrites {
         (messages, bytes)
     }
 
-    /// Drops the oldest messages until `least` bytes are freed. Keeps the newest message, those
-    /// that are partly sent, which includes the `sealed` bytes of filters, and those that a stage
-    /// keeps.
+    /// Drops the oldest messages until `least` bytes are freed. Keeps the newest message, messages
+    /// that are partly sent, the `sealed` bytes of filters, and the kept bytes.
     pub(in crate::channel) fn drop_oldest(
         &mut self,
         sealed: usize,

@@ -137,7 +137,7 @@ impl Exchange {
     }
 
     /// Returns whether the client would take the body in progress for complete if the connection
-    /// ended now. A stream of events has no end, so it is not incomplete.
+    /// ended now. That does not matter for a stream of events, which ends at any event.
     pub(super) fn looks_complete_if_cut(&self) -> bool {
         self.output == Output::UntilClose && !self.is_event_stream
     }

@@ -33,17 +33,17 @@ impl<S: Stage> StageContext<'_, S> {
     ///
     /// # Errors
     /// The errors of [`Context::write`](crate::Context::write). The
-    /// [overflow policy](crate::channel::Overflow) applies to what a handler writes. So a message
-    /// that this stage writes by itself, for example in [`read`](Stage::read), is refused with
-    /// [`Error::Full`] if there is no room. It is dropped later, like others, under
-    /// [`DropOldest`](crate::channel::Overflow::DropOldest).
+    /// [overflow policy](crate::channel::Overflow) applies to the writes of handlers. A message that
+    /// this stage writes by itself, for example in [`read`](Stage::read), is refused with
+    /// [`Error::Full`] if the buffer is full. Under
+    /// [`DropOldest`](crate::channel::Overflow::DropOldest), a later write may drop it.
     #[inline]
     pub fn write(&mut self, message: S::WriteOut) -> Result {
         self.before.push(self.state, self.services, message)
     }
 
-    /// Writes a message that the channel's [overflow policy](crate::channel::Overflow) refuses if
-    /// there is no room, and never drops. For protocols whose peer pairs messages by their order.
+    /// Writes a message that the channel's [overflow policy](crate::channel::Overflow) never drops. It
+    /// is refused if the buffer is full. For protocols whose peer pairs messages by their order.
     #[cfg(feature = "http")]
     #[inline]
     pub(crate) fn write_kept(&mut self, message: S::WriteOut) -> Result {
