@@ -17,7 +17,7 @@
 //! | `reached` | the effect of reaching the limit, for the documentation |
 
 use crate::error::{Error, Result};
-use std::{fmt::Display, ops::RangeBounds};
+use std::{fmt::Debug, ops::RangeBounds};
 
 /// Generates a struct of settings with its `Default`, its builder methods, `check`, and the table
 /// in its rustdoc.
@@ -84,13 +84,13 @@ macro_rules! settings {
 pub(crate) use settings;
 
 /// Returns an error if the value is not in `range`. `allowed` is the range in words.
-pub(crate) fn check_range<T: PartialOrd + Display>(
+pub(crate) fn check_range<T: PartialOrd + Debug>(
     setting: &'static str,
     value: T,
     range: impl RangeBounds<T>,
     allowed: &'static str,
 ) -> Result {
-    if range.contains(&value) { Ok(()) } else { Err(Error::setting(setting, value, allowed)) }
+    if range.contains(&value) { Ok(()) } else { Err(Error::setting(setting, format!("{value:?}"), allowed)) }
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use super::max_connection_age::AgeLimit;
 use crate::{
     buffer::{RECEIVE_SIZE, WaterMark},
     clock::nanos,
-    error::{Error, Result},
-    settings::settings,
+    error::Result,
+    settings::{check_range, settings},
 };
 use std::{ops::Deref, sync::Arc, time::Duration};
 
@@ -174,9 +174,7 @@ pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// # Errors
 /// [`Error::Setting`] if the timeout is out of range.
 pub(crate) fn check_handshake_timeout(timeout: Duration) -> Result<u64> {
-    if timeout < Duration::from_millis(1) {
-        return Err(Error::setting("handshake_timeout", format!("{timeout:?}"), "1 ms or more"));
-    }
+    check_range("handshake_timeout", timeout, Duration::from_millis(1).., "1 ms or more")?;
     Ok(nanos(timeout))
 }
 

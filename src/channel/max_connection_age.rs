@@ -4,11 +4,7 @@
 //! channels of a server share, so a channel does not have a field for it. Pure: the loop keeps the
 //! deadlines.
 
-use crate::{
-    clock::nanos,
-    error::{Error, Result},
-    sync::Random,
-};
+use crate::{clock::nanos, error::Result, settings::check_range, sync::Random};
 use std::time::Duration;
 
 /// The maximum age of the connections of a server, set by
@@ -88,13 +84,9 @@ impl MaxConnectionAge {
     /// # Errors
     /// [`Error::Setting`] if a setting is out of range.
     pub(crate) fn check(&self) -> Result<AgeLimit> {
-        if self.age < LEAST_AGE {
-            return Err(Error::setting("max_connection_age", format!("{:?}", self.age), "1 s or more"));
-        }
+        check_range("max_connection_age", self.age, LEAST_AGE.., "1 s or more")?;
         let jitter = self.jitter.unwrap_or(self.age / 10);
-        if jitter >= self.age {
-            return Err(Error::setting("jitter", format!("{jitter:?}"), "less than the age"));
-        }
+        check_range("jitter", jitter, ..self.age, "less than the age")?;
         let least = nanos(self.age - jitter);
         Ok(AgeLimit { least, spread: nanos(jitter).saturating_mul(2), grace: nanos(self.grace_timeout) })
     }
@@ -129,6 +121,7 @@ impl AgeLimit {
 #[cfg(all(test, not(netwheel_loom)))]
 mod tests {
     use super::*;
+    use crate::error::Error;
 
     const MINUTE: Duration = Duration::from_secs(60);
 

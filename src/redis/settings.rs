@@ -1,8 +1,8 @@
 //! `RedisSettings`: the limits and times of a client.
 
 use crate::{
-    error::{Error, Result},
-    settings::settings,
+    error::Result,
+    settings::{check_range, settings},
 };
 use std::time::Duration;
 
@@ -65,9 +65,7 @@ impl RedisSettings {
             ("heartbeat_interval", self.heartbeat_interval),
             ("heartbeat_timeout", self.heartbeat_timeout),
         ] {
-            if time < shortest {
-                return Err(Error::setting(name, format!("{time:?}"), "1 ms or more"));
-            }
+            check_range(name, time, shortest.., "1 ms or more")?;
         }
         Ok(self)
     }
@@ -76,7 +74,7 @@ impl RedisSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::tests::check_limits_page;
+    use crate::{error::Error, settings::tests::check_limits_page};
 
     #[test]
     fn the_documentation_states_the_defaults_and_ranges() {

@@ -15,6 +15,7 @@ use crate::{
     channel::{ChannelShared, ScheduledTask},
     error::{Error, Result},
     event_loop::{Attempt, ConnectCallback, EventLoop},
+    settings::check_range,
     transport::Address,
 };
 use std::{
@@ -57,10 +58,8 @@ struct RaceState {
 /// # Errors
 /// [`Error::Setting`] if it is out of range.
 pub(in crate::bootstrap) fn check_attempt_delay(delay: Duration) -> Result {
-    if (Duration::from_millis(10)..=Duration::from_secs(2)).contains(&delay) {
-        return Ok(());
-    }
-    Err(Error::setting("connection_attempt_delay", format!("{delay:?}"), "10 ms to 2 s"))
+    let range = Duration::from_millis(10)..=Duration::from_secs(2);
+    check_range("connection_attempt_delay", delay, range, "10 ms to 2 s")
 }
 
 impl Race {

@@ -20,6 +20,7 @@ use crate::{
     error::{EncodeError, Error, Resource, Result},
     group::EventLoopGroup,
     http::{AbsoluteTarget, Call, HttpClient, Request, is_host},
+    settings::check_range,
 };
 use std::{
     collections::BTreeMap,
@@ -237,13 +238,8 @@ impl HttpAgentBuilder {
     /// # Errors
     /// [`Error::Setting`] if a setting is out of range.
     pub fn build(self) -> Result<HttpAgent> {
-        for (name, value) in
-            [("max_hosts", self.max_hosts), ("connections_per_host", self.connections_per_host)]
-        {
-            if value == 0 {
-                return Err(Error::setting(name, 0, "1 or more"));
-            }
-        }
+        check_range("max_hosts", self.max_hosts, 1.., "1 or more")?;
+        check_range("connections_per_host", self.connections_per_host, 1.., "1 or more")?;
         self.bootstrap.check(None)?;
         Ok(HttpAgent { shared: Arc::new(Shared { settings: self, pools: Mutex::default() }) })
     }

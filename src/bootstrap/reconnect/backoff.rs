@@ -5,7 +5,10 @@
 //! bound. The hint of a server is added to it, at most `max_hint_delay`. Pure except for the random
 //! numbers, which are an argument; has no timer and reads no clock.
 
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    settings::check_range,
+};
 use std::time::Duration;
 
 /// Exponential backoff with full jitter: the delays between the connection attempts of a client.
@@ -136,9 +139,7 @@ impl Backoff {
         if !(1.0..=1000.0).contains(&self.factor) {
             return Err(Error::setting("factor", self.factor, "1 to 1000"));
         }
-        if self.max_delay < self.initial {
-            return Err(Error::setting("max_delay", format!("{:?}", self.max_delay), "initial or more"));
-        }
+        check_range("max_delay", self.max_delay, self.initial.., "initial or more")?;
         if self.max_attempts == Some(0) {
             return Err(Error::setting("max_attempts", 0, "1 or more"));
         }

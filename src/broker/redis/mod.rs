@@ -22,6 +22,7 @@ use super::store::{
 use crate::{
     error::{Error, Result},
     redis::RedisClient,
+    settings::check_range,
     sync::{Completion, completion},
 };
 use followed::Followed;
@@ -185,26 +186,10 @@ impl RedisBroker {
             let allowed = "1 to 64 ASCII letters, digits, `-`, `_` or `.`";
             return Err(Error::setting("prefix", self.prefix.escape_debug(), allowed));
         }
-        let times = [
-            (
-                "operation_timeout",
-                self.times.operation_timeout,
-                (Duration::from_millis(10), Duration::from_secs(600)),
-                "10 ms to 10 minutes",
-            ),
-            (
-                "keep_idle",
-                self.times.keep_idle,
-                (Duration::from_secs(60), Duration::from_secs(3660 * 24 * 3600)),
-                "1 minute to 10 years",
-            ),
-        ];
-        for (name, time, (shortest, longest), allowed) in times {
-            if !(shortest..=longest).contains(&time) {
-                return Err(Error::setting(name, format_args!("{time:?}"), allowed));
-            }
-        }
-        Ok(())
+        let range = Duration::from_millis(10)..=Duration::from_secs(600);
+        check_range("operation_timeout", self.times.operation_timeout, range, "10 ms to 10 minutes")?;
+        let range = Duration::from_secs(60)..=Duration::from_secs(3660 * 24 * 3600);
+        check_range("keep_idle", self.times.keep_idle, range, "1 minute to 10 years")
     }
 
     /// Returns the operations, or why there are none.

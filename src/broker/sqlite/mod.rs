@@ -21,6 +21,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     machine,
+    settings::check_range,
     sync::{Completion, Sender, channel, completion, loop_id},
 };
 use errors::StepResult;
@@ -153,17 +154,9 @@ impl SqliteBroker {
 
     /// Checks the settings.
     fn check(&self, file: &BrokerFile) -> Result<()> {
-        if self.limit.operations() == 0 {
-            return Err(Error::setting("max_pending", 0, "1 or more"));
-        }
+        check_range("max_pending", self.limit.operations(), 1.., "1 or more")?;
         let range = Duration::from_secs(60)..=Duration::from_secs(3660 * 24 * 3600);
-        if !range.contains(&self.keep_idle) {
-            return Err(Error::setting(
-                "keep_idle",
-                format_args!("{:?}", self.keep_idle),
-                "1 minute to 10 years",
-            ));
-        }
+        check_range("keep_idle", self.keep_idle, range, "1 minute to 10 years")?;
         if !file.has_valid_limit() {
             return Err(Error::setting("max_log_bytes", file.log.limit, "at least 1 MiB"));
         }

@@ -1,6 +1,6 @@
 //! `HistoryLimits`: how much of a topic is kept.
 
-use crate::error::{Error, Result};
+use crate::{error::Result, settings::check_range};
 use std::time::Duration;
 
 /// How much of the messages of a topic is kept. Older messages are removed until all limits hold,
@@ -67,17 +67,10 @@ impl HistoryLimits {
     ///
     /// [`Error::Setting`] for the first limit that is out of its range.
     pub fn check(&self) -> Result<()> {
-        if self.messages > 1_000_000 {
-            return Err(Error::setting("history messages", self.messages, "at most 1,000,000"));
-        }
-        if self.bytes > 1 << 30 {
-            return Err(Error::setting("history bytes", self.bytes, "at most 1 GiB"));
-        }
+        check_range("history messages", self.messages, ..=1_000_000, "at most 1,000,000")?;
+        check_range("history bytes", self.bytes, ..=1 << 30, "at most 1 GiB")?;
         let year = Duration::from_secs(366 * 24 * 60 * 60);
-        if !(Duration::from_secs(1)..=year).contains(&self.age) {
-            return Err(Error::setting("history age", format_args!("{:?}", self.age), "1 s to 1 year"));
-        }
-        Ok(())
+        check_range("history age", self.age, Duration::from_secs(1)..=year, "1 s to 1 year")
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{
     history_limits::HistoryLimits, message_id::MessageId, position::Position, topic_name::TopicName,
 };
-use crate::error::{Error, Result};
+use crate::{error::Result, settings::check_range};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -39,9 +39,7 @@ impl Publication {
     /// Checks the ranges of the window and of the limits.
     pub(in crate::broker) fn check(&self) -> Result<()> {
         let day = Duration::from_secs(24 * 3600);
-        if !(Duration::from_secs(1)..=day).contains(&self.window) {
-            return Err(Error::setting("window", format_args!("{:?}", self.window), "1 s to 24 h"));
-        }
+        check_range("window", self.window, Duration::from_secs(1)..=day, "1 s to 24 h")?;
         self.limits.check()
     }
 }

@@ -4,10 +4,7 @@ use crate::broker::{
     follower::FollowerLimits,
     store::{HistoryLimits, Publication},
 };
-use crate::{
-    error::{Error, Result},
-    settings::check_range,
-};
+use crate::{error::Result, settings::check_range};
 use std::time::Duration;
 
 /// What publishing does while the broker cannot be reached.
@@ -51,9 +48,7 @@ impl TopicSettings {
     pub(super) fn check(&self) -> Result {
         self.history.check()?;
         let day = Duration::from_secs(24 * 60 * 60);
-        if !(Duration::from_secs(1)..=day).contains(&self.id_window) {
-            return Err(Error::setting("id_window", format_args!("{:?}", self.id_window), "1 s to 24 h"));
-        }
+        check_range("id_window", self.id_window, Duration::from_secs(1)..=day, "1 s to 24 h")?;
         check_range("max_members", self.max_members, 1.., "1 or more")?;
         check_range("max_joiners", self.max_joiners, 1.., "1 or more")?;
         check_range("max_recent", self.max_recent, ..=65_536, "at most 65,536 messages")?;

@@ -5,12 +5,7 @@ use crate::broker::{
     node::{LeaseEvent, NodeSettings, TopicNode},
     store::{Broker, Partitions},
 };
-use crate::{
-    error::{Error, Result},
-    event_loop::EventLoop,
-    group::EventLoopGroup,
-    settings::check_range,
-};
+use crate::{error::Result, event_loop::EventLoop, group::EventLoopGroup, settings::check_range};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// Settings of [`Topics`]. [`build`](TopicsBuilder::build) reports invalid values.
@@ -111,19 +106,13 @@ impl TopicsBuilder {
     /// - [`Error::Full`] or [`Error::ShutDown`] if the event loop accepts no periodic tasks.
     pub fn build(mut self) -> Result<Topics> {
         self.settings.partitions = Partitions::new(self.partitions)?;
-        let NodeSettings { max_topics, max_pending, max_payload, .. } = self.settings;
+        let NodeSettings { max_topics, max_pending, max_payload, verify_interval, lease, .. } = self.settings;
         check_range("max_topics", max_topics, 1.., "1 or more")?;
         check_range("max_pending", max_pending, 1.., "1 or more")?;
         check_range("max_payload", max_payload, 1..=16 << 20, "1 byte to 16 MiB")?;
         let hour = Duration::from_secs(60 * 60);
-        for (setting, value, least, allowed) in [
-            ("verify_interval", self.settings.verify_interval, Duration::from_millis(100), "100 ms to 1 h"),
-            ("lease", self.settings.lease, Duration::from_secs(1), "1 s to 1 h"),
-        ] {
-            if !(least..=hour).contains(&value) {
-                return Err(Error::setting(setting, format_args!("{value:?}"), allowed));
-            }
-        }
+        check_range("verify_interval", verify_interval, Duration::from_millis(100)..=hour, "100 ms to 1 h")?;
+        check_range("lease", lease, Duration::from_secs(1)..=hour, "1 s to 1 h")?;
         Ok(Topics::new(TopicNode::start(self.broker, self.event_loop, self.settings)?))
     }
 }

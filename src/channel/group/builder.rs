@@ -3,7 +3,7 @@
 //! Invariant: every setting of a group is within its range.
 
 use super::{ChannelGroup, waiting::WaitingDeliveries};
-use crate::error::{Error, Result};
+use crate::{error::Result, settings::check_range};
 use std::{fmt, marker::PhantomData};
 
 /// The default of `max_waiting`. Loops that keep up have far fewer broadcasts waiting. Besides the
@@ -91,12 +91,8 @@ impl<M: 'static> ChannelGroupBuilder<M> {
     /// # Errors
     /// [`Error::Setting`] if a setting is out of range.
     pub fn build(self) -> Result<ChannelGroup<M>> {
-        if self.max_waiting == 0 {
-            return Err(Error::setting("max_waiting", 0, "1 broadcast or more"));
-        }
-        if self.max_waiting_deliveries == 0 {
-            return Err(Error::setting("max_waiting_deliveries", 0, "1 delivery or more"));
-        }
+        check_range("max_waiting", self.max_waiting, 1.., "1 broadcast or more")?;
+        check_range("max_waiting_deliveries", self.max_waiting_deliveries, 1.., "1 delivery or more")?;
         let waiting = WaitingDeliveries::new(self.max_waiting, self.max_waiting_deliveries);
         Ok(ChannelGroup::with(waiting, self.stay_closed, self.bulk))
     }

@@ -7,6 +7,7 @@
 use crate::{
     clock::nanos,
     error::{Error, Result},
+    settings::check_range,
     sync::Random,
 };
 use std::time::Duration;
@@ -108,10 +109,7 @@ impl Periodic {
         if every.is_zero() {
             return Err(Error::setting(setting, "0", "more than zero"));
         }
-        if jitter > every {
-            return Err(Error::setting("jitter", format!("{jitter:?}"), at_most));
-        }
-        Ok(())
+        check_range("jitter", jitter, ..=every, at_most)
     }
 
     fn every(&self) -> Duration {

@@ -16,9 +16,10 @@ use crate::{
     error::{Error, Result},
     group::EventLoopGroup,
     machine,
+    settings::check_range,
     sync::{Permits, channel, loop_id},
 };
-use std::{collections::BTreeSet, fmt, ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 /// When a timer is late, unless set otherwise.
 const LATE_AFTER: Duration = Duration::from_secs(1);
@@ -264,16 +265,16 @@ impl DurableTimersBuilder {
 
     fn check(&self) -> Result {
         let seconds = Duration::from_secs;
-        within("near", self.near, seconds(1)..=seconds(3600), "1 s to 1 h")?;
-        within("max_commit_delay", self.max_commit_delay, Duration::ZERO..=seconds(1), "0 to 1 s")?;
+        check_range("near", self.near, seconds(1)..=seconds(3600), "1 s to 1 h")?;
+        check_range("max_commit_delay", self.max_commit_delay, ..=seconds(1), "0 to 1 s")?;
         let late_after = self.late_after.unwrap_or(LATE_AFTER);
-        within("late_after", late_after, Duration::ZERO..=seconds(24 * 3600), "0 to 1 day")?;
-        at_least_one("max_loaded", self.max_loaded)?;
-        at_least_one("max_loaded_bytes", self.max_loaded_bytes)?;
-        at_least_one("max_running", self.max_running)?;
-        at_least_one("max_running_bytes", self.max_running_bytes)?;
-        at_least_one("fires_per_turn", self.fires_per_turn)?;
-        at_least_one("max_waiting", self.max_waiting)?;
+        check_range("late_after", late_after, ..=seconds(24 * 3600), "0 to 1 day")?;
+        check_range("max_loaded", self.max_loaded, 1.., "1 or more")?;
+        check_range("max_loaded_bytes", self.max_loaded_bytes, 1.., "1 or more")?;
+        check_range("max_running", self.max_running, 1.., "1 or more")?;
+        check_range("max_running_bytes", self.max_running_bytes, 1.., "1 or more")?;
+        check_range("fires_per_turn", self.fires_per_turn, 1.., "1 or more")?;
+        check_range("max_waiting", self.max_waiting, 1.., "1 or more")?;
         if self.topics.len() > TopicSet::LIMIT {
             return Err(Error::setting("topics", self.topics.len(), "at most 256 topics"));
         }
@@ -286,19 +287,6 @@ impl DurableTimersBuilder {
         }
         Ok(())
     }
-}
-
-fn within(
-    setting: &'static str,
-    value: Duration,
-    range: RangeInclusive<Duration>,
-    allowed: &'static str,
-) -> Result {
-    if range.contains(&value) { Ok(()) } else { Err(Error::setting(setting, format!("{value:?}"), allowed)) }
-}
-
-fn at_least_one(setting: &'static str, value: usize) -> Result {
-    if value > 0 { Ok(()) } else { Err(Error::setting(setting, value, "1 or more")) }
 }
 
 impl fmt::Debug for DurableTimersBuilder {

@@ -1,6 +1,6 @@
 //! `Retry`: how often, and when, a failed timer is tried again.
 
-use crate::error::{Error, Result};
+use crate::{error::Result, settings::check_range};
 use std::time::Duration;
 
 /// When to retry a timer whose handler failed.
@@ -49,16 +49,8 @@ impl Retry {
     }
 
     pub(in crate::durable) fn check(&self) -> Result {
-        if self.initial < Duration::from_millis(1) {
-            return Err(Error::setting("initial", format!("{:?}", self.initial), "1 ms or more"));
-        }
-        if self.max_delay < self.initial {
-            return Err(Error::setting(
-                "max_delay",
-                format!("{:?}", self.max_delay),
-                "at least the first pause",
-            ));
-        }
+        check_range("initial", self.initial, Duration::from_millis(1).., "1 ms or more")?;
+        check_range("max_delay", self.max_delay, self.initial.., "at least the first pause")?;
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! `SharingSettings`: how the nodes of a store share its timers.
 
-use crate::error::{Error, Result};
+use crate::{error::Result, settings::check_range};
 use std::time::Duration;
 
 /// The largest number of partitions.
@@ -55,27 +55,10 @@ impl SharingSettings {
     /// [`Error::Setting`] for a value out of its range.
     pub(super) fn check(&self) -> Result {
         let longest = Duration::from_secs(600);
-        within("lease", self.lease, Duration::from_millis(300), longest, "300 ms to 10 min")?;
+        check_range("lease", self.lease, Duration::from_millis(300)..=longest, "300 ms to 10 min")?;
         let timeout = self.request_timeout();
-        within("request_timeout", timeout, SHORTEST_TIMEOUT, self.lease, "50 ms to the lease")?;
-        within("drain_timeout", self.drain_timeout(), Duration::ZERO, longest, "0 to 10 min")?;
-        if !(1..=MAX_PARTITIONS).contains(&self.partitions) {
-            return Err(Error::setting("partitions", self.partitions, "1 to 4096"));
-        }
-        Ok(())
-    }
-}
-
-pub(super) fn within(
-    setting: &'static str,
-    value: Duration,
-    least: Duration,
-    most: Duration,
-    allowed: &'static str,
-) -> Result {
-    if (least..=most).contains(&value) {
-        Ok(())
-    } else {
-        Err(Error::setting(setting, format!("{value:?}"), allowed))
+        check_range("request_timeout", timeout, SHORTEST_TIMEOUT..=self.lease, "50 ms to the lease")?;
+        check_range("drain_timeout", self.drain_timeout(), ..=longest, "0 to 10 min")?;
+        check_range("partitions", self.partitions, 1..=MAX_PARTITIONS, "1 to 4096")
     }
 }

@@ -6,7 +6,10 @@ use crate::durable::{
     policy::{Delivery, KeepDead, Late, Retry},
     unix_millis::duration_millis,
 };
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    settings::check_range,
+};
 use serde::de::DeserializeOwned;
 use std::{fmt, time::Duration};
 
@@ -146,8 +149,8 @@ impl Topic {
         if self.rules.concurrency == Some(0) {
             return Err(Error::setting("max_running", 0, "1 or more runs"));
         }
-        if let Some(limit) = self.rules.run_timeout.filter(|limit| *limit < Duration::from_millis(1)) {
-            return Err(Error::setting("run_timeout", format!("{limit:?}"), "1 ms or more"));
+        if let Some(limit) = self.rules.run_timeout {
+            check_range("run_timeout", limit, Duration::from_millis(1).., "1 ms or more")?;
         }
         if let Late::RunAll { at_most } = self.rules.late
             && !(1..=1000).contains(&at_most)

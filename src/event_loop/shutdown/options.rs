@@ -3,10 +3,7 @@
 //! Invariant: settings are checked when they are used, and a refused shutdown changes nothing. Runs
 //! on the thread that requests the shutdown.
 
-use crate::{
-    clock::nanos,
-    error::{Error, Result},
-};
+use crate::{clock::nanos, error::Result, settings::check_range};
 use std::time::Duration;
 
 /// Options for shutting down an [`EventLoop`](crate::EventLoop) or a group, passed to
@@ -99,12 +96,8 @@ impl ShutdownOptions {
     pub(crate) fn check(&self) -> Result<ShutdownRequest> {
         let ShutdownOptions { quiet_period, timeout, drain_window: window } = *self;
         let quiet = quiet_period.unwrap_or(Duration::from_secs(2).min(timeout));
-        if timeout < quiet {
-            return Err(Error::setting("timeout", format!("{timeout:?}"), "at least the quiet period"));
-        }
-        if timeout < window {
-            return Err(Error::setting("drain_window", format!("{window:?}"), "at most the timeout"));
-        }
+        check_range("timeout", timeout, quiet.., "at least the quiet period")?;
+        check_range("drain_window", window, ..=timeout, "at most the timeout")?;
         Ok(ShutdownRequest { quiet: nanos(quiet), timeout: nanos(timeout), window: nanos(window) })
     }
 }

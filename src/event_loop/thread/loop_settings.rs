@@ -3,7 +3,7 @@
 use crate::{
     channel::driver::HANDSHAKES_PER_TURN,
     clock::{Clock, nanos},
-    error::{Error, Result},
+    error::Result,
     event_loop::{
         budget::{Budget, DEFAULT_MAX_IO_TIME, DEFAULT_MAX_TASK_TIME},
         closing::DEFAULT_MAX_LINGERING,
@@ -76,10 +76,8 @@ impl LoopSettings {
         check_range("max_connections", self.max_connections, 1.., "1 connection or more")?;
         check_range("max_event_sources", self.max_event_sources, 1.., "1 event source or more")?;
         check_range("max_outbound", self.max_outbound, 1.., "1 byte or more")?;
-        if let Some(target) = self.overload_target
-            && !OVERLOAD_TARGETS.contains(&target)
-        {
-            return Err(Error::setting("overload_target", format!("{target:?}"), "1 ms to 10 s"));
+        if let Some(target) = self.overload_target {
+            check_range("overload_target", target, OVERLOAD_TARGETS, "1 ms to 10 s")?;
         }
         check_range("max_task_time", nanos(self.max_task_time), 1.., "more than zero")?;
         check_range("max_io_time", nanos(self.max_io_time), 1.., "more than zero")

@@ -10,7 +10,7 @@ mod watchdog_thread;
 pub use stall::Stall;
 pub(crate) use watchdog_thread::{WatchdogThread, WatchedLoop};
 
-use crate::error::{Error, Result};
+use crate::{error::Result, settings::check_range};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// The shortest limit. Below it, normal scheduling delays look like a blocked handler.
@@ -104,10 +104,7 @@ impl Watchdog {
 
     /// Refuses a limit that is out of range.
     pub(crate) fn check(&self) -> Result {
-        if self.limit < MIN_LIMIT {
-            return Err(Error::setting("watchdog", format!("{:?}", self.limit), "a limit of 10 ms or more"));
-        }
-        Ok(())
+        check_range("watchdog", self.limit, MIN_LIMIT.., "a limit of 10 ms or more")
     }
 
     /// Returns the interval between two inspections.

@@ -7,9 +7,10 @@ use super::{
 use crate::{
     durable::store::{
         error::StoreError,
-        sharing_settings::{SHORTEST_TIMEOUT, SharingSettings, within},
+        sharing_settings::{SHORTEST_TIMEOUT, SharingSettings},
     },
     error::{Error, Result},
+    settings::check_range,
 };
 use postgres::{
     Config,
@@ -155,7 +156,7 @@ impl PostgresStoreBuilder {
         sharing.check()?;
         let (lease, request_timeout) = (sharing.lease, sharing.request_timeout());
         let connect_timeout = self.connect_timeout.unwrap_or(lease / 3);
-        within("connect_timeout", connect_timeout, SHORTEST_TIMEOUT, lease, "50 ms to the lease")?;
+        check_range("connect_timeout", connect_timeout, SHORTEST_TIMEOUT..=lease, "50 ms to the lease")?;
         if !is_name(&self.schema) {
             let allowed = "1 to 63 lower-case letters, digits and underscores, not a digit first";
             return Err(Error::setting("schema", &self.schema, allowed));
