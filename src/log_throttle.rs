@@ -6,11 +6,11 @@
 //! line is reported. Times are in nanoseconds. Thread-safe; the lock is released before a line is
 //! written. A line below the log level is neither written nor counted.
 
-use crate::clock::process_time;
+use crate::{clock::process_time, machine::Mutex};
 use log::Level;
 use std::{
     sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError,
+        OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -142,7 +142,7 @@ impl LogThrottle {
     #[cold]
     pub(crate) fn admit(&self, topic: LogTopic, target: &'static str, level: Level, now: u64) -> bool {
         self.report(now);
-        let mut topics = self.lock();
+        let mut topics = self.topics.lock();
         let count = Self::count_of(&mut topics, topic, now);
         if now.saturating_sub(count.began) >= INTERVAL {
             (count.began, count.written) = (now, 0);
@@ -202,7 +202,7 @@ impl LogThrottle {
 
     #[cold]
     fn report_if(&self, now: u64, is_over: impl Fn(&TopicCount) -> bool) {
-        let mut topics = self.lock();
+        let mut topics = self.topics.lock();
         let over = topics.iter_mut().filter(|count| is_over(count));
         let reports: Vec<_> = over.filter_map(|count| count.end(now)).collect();
         self.set_due(&topics);
@@ -219,11 +219,6 @@ impl LogThrottle {
     /// Returns the number of suppressed lines.
     pub(crate) fn suppressed(&self) -> u64 {
         self.suppressed.load(Ordering::Relaxed)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<TopicCount>> {
-        // The list is consistent at all times, so a poisoned lock is harmless.
-        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -325,7 +320,7 @@ mod tests {
         for n in 0..1000 {
             admit(&throttle, LogTopic::of_program(name(n)), 0);
         }
-        assert_eq!(throttle.lock().len(), MAX_PROGRAM_TOPICS + 1);
+        assert_eq!(throttle.topics.lock().len(), MAX_PROGRAM_TOPICS + 1);
         assert_eq!(throttle.suppressed(), 1000 - MAX_PROGRAM_TOPICS as u64 - u64::from(BURST));
     }
 

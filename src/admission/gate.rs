@@ -7,11 +7,11 @@
 //! under it.
 
 use super::{Admission, RejectReason};
-use crate::{lookup::LookupMap, sync::Permits};
+use crate::{lookup::LookupMap, machine::Mutex, sync::Permits};
 use std::{
     collections::hash_map::Entry,
     net::{IpAddr, Ipv6Addr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 pub(crate) struct Gate {
@@ -91,7 +91,7 @@ impl Gate {
     fn count_address(&self, address: IpAddr) -> Result<Option<IpAddr>, RejectReason> {
         let Some(limit) = self.settings.max_connections_per_ip else { return Ok(None) };
         let address = counted_as(address, self.settings.ipv6_prefix);
-        let mut addresses = self.addresses();
+        let mut addresses = self.addresses.lock();
         let inside = addresses.entry(address).or_insert(0);
         if *inside >= limit {
             return Err(RejectReason::IpFull { limit });
@@ -101,7 +101,7 @@ impl Gate {
     }
 
     fn release_address(&self, address: IpAddr) {
-        if let Entry::Occupied(mut inside) = self.addresses().entry(address) {
+        if let Entry::Occupied(mut inside) = self.addresses.lock().entry(address) {
             *inside.get_mut() -= 1;
             if *inside.get() == 0 {
                 inside.remove();
@@ -113,10 +113,6 @@ impl Gate {
     /// is the connection's guard.
     pub(crate) fn address_change(self: &Arc<Self>, admitted: Option<&mut Admitted>) -> AddressChange {
         AddressChange { gate: self.clone(), counted: admitted.map(Admitted::make_movable) }
-    }
-
-    fn addresses(&self) -> MutexGuard<'_, LookupMap<IpAddr, usize>> {
-        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -147,7 +143,7 @@ impl AddressChange {
         self.gate.check_filter(Some(address))?;
         let Some(counted) = &self.counted else { return Ok(()) };
         // The address before is released first: the new one may have the same key.
-        let mut counted = counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = counted.lock();
         if let Some(before) = counted.take() {
             self.gate.release_address(before);
         }
@@ -161,7 +157,7 @@ impl Drop for Admitted {
         let address = match &self.address {
             CountedAddress::None => None,
             CountedAddress::Fixed(address) => Some(*address),
-            CountedAddress::Movable(counted) => counted.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            CountedAddress::Movable(counted) => counted.lock().take(),
         };
         if let Some(address) = address {
             self.gate.release_address(address);
@@ -220,7 +216,7 @@ mod tests {
         drop(one);
         drop(gate.admit(ip("192.0.2.1")).unwrap());
         drop(two);
-        assert_eq!((gate.inside.taken(), gate.addresses().len()), (0, 0));
+        assert_eq!((gate.inside.taken(), gate.addresses.lock().len()), (0, 0));
     }
 
     #[test]
@@ -259,12 +255,12 @@ mod tests {
         assert_eq!(change.change(client.unwrap()), Err(RejectReason::IpFull { limit: 1 }));
         assert!(matches!(change.change(ip("203.0.113.9").unwrap()), Err(RejectReason::Denied(_))));
         drop(gate.admit(balancer).unwrap());
-        assert_eq!((gate.inside.taken(), gate.addresses().len()), (2, 1));
+        assert_eq!((gate.inside.taken(), gate.addresses.lock().len()), (2, 1));
         // The right outlives the connection without counting.
         drop((one, two));
-        assert_eq!((gate.inside.taken(), gate.addresses().len()), (0, 0));
+        assert_eq!((gate.inside.taken(), gate.addresses.lock().len()), (0, 0));
         drop(change);
-        assert_eq!((gate.inside.taken(), gate.addresses().len()), (0, 0));
+        assert_eq!((gate.inside.taken(), gate.addresses.lock().len()), (0, 0));
     }
 
     /// Two threads admit and release connections as fast as they can, with a limit of one.
@@ -289,7 +285,7 @@ mod tests {
             threads.map(|thread| thread.join().unwrap())
         });
         assert!(times[0] + times[1] > 0, "no connection was admitted");
-        assert_eq!((gate.inside.taken(), gate.addresses().len()), (0, 0));
+        assert_eq!((gate.inside.taken(), gate.addresses.lock().len()), (0, 0));
     }
 
     #[test]

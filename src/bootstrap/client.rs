@@ -22,14 +22,11 @@ use crate::{
         FilterSetup, LoopShared,
     },
     group::EventLoopGroup,
+    machine::Mutex,
     sync::{Completer, Completion, Unwanted, cancellable},
     transport::{Address, Stream, TcpOptions, ToAddress},
 };
-use std::{
-    net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 /// A builder for client connections. One bootstrap can make any number of connections.
 ///
@@ -335,7 +332,7 @@ where
         let caller = event_loop.clone();
         let connect: Box<ConnectOne> = Box::new(move |peer, attempt, done| {
             let call = Call { config: config.clone(), attempt, done };
-            let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let first = first.lock().take();
             let load = &caller.shared.load;
             match first.or_else(|| load.assign(config.weight)) {
                 Some(assignment) => me.call_one(&caller, assignment, peer, call, submit),

@@ -8,10 +8,8 @@
 //! is never idle again, and neither is one that has ended. The callback runs at most once, without
 //! the lock. Any thread may use this.
 
-use std::{
-    fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use crate::machine::Mutex;
+use std::fmt;
 
 /// Whether a channel is between two exchanges with its peer.
 pub(crate) struct Exchanges(Mutex<State>);
@@ -51,15 +49,11 @@ impl Exchanges {
         Exchanges(Mutex::new(State { queued: 0, phase: Phase::Idle, when_idle: None }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     // ---- messages of handles ----
 
     /// Counts a message that a handle is about to queue.
     pub(in crate::channel) fn queue(&self) {
-        self.lock().queued += 1;
+        self.0.lock().queued += 1;
     }
 
     /// Records that the loop has handled a queued message, or that its queue has refused it.
@@ -100,7 +94,7 @@ impl Exchanges {
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         change(&mut state);
         let reuse = state.reuse();
         let callback = if reuse == Reuse::Later { None } else { state.when_idle.take() };
@@ -114,13 +108,13 @@ impl Exchanges {
     // ---- the pool ----
 
     pub(crate) fn reuse(&self) -> Reuse {
-        self.lock().reuse()
+        self.0.lock().reuse()
     }
 
     /// Calls `callback` when the channel is idle, at once if it is. Drops it if the channel never
     /// is again. Replaces an earlier callback.
     pub(crate) fn when_idle(&self, callback: impl FnOnce() + Send + 'static) {
-        let earlier = self.lock().when_idle.replace(Box::new(callback));
+        let earlier = self.0.lock().when_idle.replace(Box::new(callback));
         drop(earlier);
         self.change(|_| ());
     }

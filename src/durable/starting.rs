@@ -3,9 +3,10 @@
 use super::{engine::Permit, id::TimerId};
 use crate::{
     error::{Error, Result},
+    machine::Mutex,
     sync::Completer,
 };
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The completion of a start, or a place in that of many. Its permit is held until shortly before.
 pub(super) enum Starting {
@@ -48,7 +49,7 @@ impl StartingMany {
 
     /// Sets the result of a start, once for each.
     pub(super) fn set(&self, index: usize, result: Result<TimerId>) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         state.results[index] = result;
         state.left -= 1;
         if state.left > 0 {

@@ -5,12 +5,9 @@ use super::{
     store::ClockReading,
     unix_millis::{present_millis, system_time},
 };
-use crate::clock::TimeSource;
+use crate::{clock::TimeSource, machine::Mutex};
 use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicI64, Ordering},
-    },
+    sync::atomic::{AtomicI64, Ordering},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -81,7 +78,7 @@ impl TimerClock {
     /// Takes both clocks, as the engine has read them. Returns the time that counts, in
     /// milliseconds since 1970.
     pub(super) fn observe(&self, wall: i64, monotonic: u64) -> i64 {
-        self.watch.lock().unwrap_or_else(PoisonError::into_inner).observe(wall, monotonic).wall
+        self.watch.lock().observe(wall, monotonic).wall
     }
 
     /// Returns the present time in milliseconds since 1970, rounded down.

@@ -1,9 +1,10 @@
 //! A condition variable with waits that a simulated machine can schedule.
 
+use super::mutex::Mutex;
 #[cfg(feature = "simulation")]
 use super::simulated;
 use std::{
-    sync::{Condvar as StdCondvar, Mutex, MutexGuard, PoisonError},
+    sync::{Condvar as StdCondvar, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -50,7 +51,7 @@ impl Condvar {
         if let Some(machine) = simulated::current() {
             drop(guard);
             let is_over = simulated::wait(&machine, self.condition(), timeout);
-            return (mutex.lock().unwrap_or_else(PoisonError::into_inner), is_over);
+            return (mutex.lock(), is_over);
         }
         let _ = mutex;
         match timeout {

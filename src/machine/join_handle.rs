@@ -1,12 +1,12 @@
 //! `JoinHandle`: the result of a thread.
 
 #[cfg(feature = "simulation")]
-use super::condvar::Condvar;
+use super::{condvar::Condvar, mutex::Mutex};
 use std::thread;
 #[cfg(feature = "simulation")]
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 /// Waits for the end of a thread.
@@ -53,17 +53,13 @@ impl<T> Ending<T> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<thread::Result<T>>> {
-        self.result.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn set(&self, result: thread::Result<T>) {
-        self.lock().get_or_insert(result);
+        self.result.lock().get_or_insert(result);
         self.changed.notify_all();
     }
 
     fn wait(&self) -> thread::Result<T> {
-        let mut result = self.lock();
+        let mut result = self.result.lock();
         let mut is_over = false;
         loop {
             if let Some(result) = result.take() {

@@ -14,6 +14,7 @@ mod disk;
 #[cfg(feature = "durable")]
 mod failure;
 mod join_handle;
+mod mutex;
 mod parker;
 #[cfg(feature = "durable")]
 mod route;
@@ -26,6 +27,7 @@ pub(crate) use disk::Disk;
 #[cfg(feature = "durable")]
 pub(crate) use failure::{DiskError, RouteError};
 pub(crate) use join_handle::JoinHandle;
+pub(crate) use mutex::Mutex;
 pub(crate) use parker::Parker;
 #[cfg(feature = "durable")]
 pub(crate) use route::Route;

@@ -1,10 +1,8 @@
 //! `Parker`: a thread sleeps until it is woken.
 
 use super::condvar::Condvar;
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use super::mutex::Mutex;
+use std::time::Duration;
 
 /// Like `std::thread::park`, for one thread and in a simulation as well. A wake-up that comes
 /// before the sleep ends it at once.
@@ -18,7 +16,7 @@ impl Parker {
     /// Blocks the calling thread until it is woken, at most for `timeout` if there is one. May
     /// return without a reason.
     pub(crate) fn park(&self, timeout: Option<Duration>) {
-        let mut is_woken = self.is_woken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_woken = self.is_woken.lock();
         if !*is_woken {
             is_woken = self.changed.wait(&self.is_woken, is_woken, timeout).0;
         }
@@ -27,7 +25,7 @@ impl Parker {
 
     /// Wakes the thread. Callable from any thread.
     pub(crate) fn unpark(&self) {
-        let mut is_woken = self.is_woken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_woken = self.is_woken.lock();
         let was_woken = std::mem::replace(&mut *is_woken, true);
         drop(is_woken);
         if !was_woken {

@@ -21,11 +21,12 @@ use crate::{
     channel::{Mail, MailSender, TaskKey},
     error::{Error, Result, drop_guarded, panic_message},
     id::Key,
+    machine::Mutex,
     worker_pool::Work,
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
 /// Where the answer is put.
@@ -38,7 +39,7 @@ impl<T> Answer<T> {
 
     /// The answer, once it is there.
     pub(in crate::pipeline) fn take(self) -> Option<Result<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 }
 
@@ -83,7 +84,7 @@ impl<T: Send, W: FnOnce() -> T + Send> Work for Offloaded<W, T> {
             drop_guarded(result);
             return panicked;
         };
-        *cell.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        *cell.lock() = Some(result);
         // If the channel closes at this moment, the result is dropped here.
         drop_guarded(cell);
         // If the loop has ended, so has the channel.

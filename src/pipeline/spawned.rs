@@ -10,12 +10,13 @@
 
 use crate::{
     error::{Error, drop_guarded, panic_message},
+    machine::Mutex,
     sync::Completer,
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -32,7 +33,7 @@ pub(in crate::pipeline) struct Spawned<F: Future> {
 impl<F> Slot<F> {
     /// Takes the future, unless it has been polled.
     pub(in crate::pipeline) fn take(&self) -> Option<F> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 }
 

@@ -10,6 +10,7 @@
 //! process has no other one of the same file, and otherwise kept for the next store.
 
 use super::{file_error::FileError, file_id::FileId};
+use crate::machine::Mutex;
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, fcntl},
@@ -20,7 +21,7 @@ use std::{
     fs::{self, File},
     io,
     path::Path,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::MutexGuard,
 };
 
 /// The bytes of the database file that each connection has locked for reading, and that the last
@@ -137,5 +138,5 @@ fn set(file: &File, kind: libc::c_int, range: Range) -> Result<(), Errno> {
 }
 
 fn handles() -> MutexGuard<'static, BTreeMap<FileId, File>> {
-    HANDLES.lock().unwrap_or_else(PoisonError::into_inner)
+    HANDLES.lock()
 }

@@ -10,11 +10,7 @@
 
 use super::primitives::{Condvar, Mutex, MutexGuard};
 use crate::machine;
-use std::{
-    collections::VecDeque,
-    sync::{Arc, PoisonError},
-    time::Instant,
-};
+use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 /// The space for values that an empty channel keeps. After a burst, it gives the rest back.
 const KEPT_SPACE: usize = 1024;
@@ -62,10 +58,6 @@ impl<T> State<T> {
 }
 
 impl<T> Shared<T> {
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Unlocks, and wakes the receiver if it sleeps.
     fn notify(&self, mut state: MutexGuard<'_, State<T>>) {
         let was_asleep = std::mem::take(&mut state.is_asleep);
@@ -79,7 +71,7 @@ impl<T> Shared<T> {
 impl<T> Sender<T> {
     /// Sends a value. Returns the value if the receiver was dropped.
     pub(crate) fn send(&self, value: T) -> Result<(), T> {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         if !state.has_receiver {
             return Err(value);
         }
@@ -93,7 +85,7 @@ impl<T> Sender<T> {
 impl<T> Receiver<T> {
     /// Returns the next value if it has arrived.
     pub(crate) fn try_receive(&self) -> Result<T, ReceiveError> {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         match state.pop() {
             Some(value) => Ok(value),
             None if !state.has_sender => Err(ReceiveError::Disconnected),
@@ -103,7 +95,7 @@ impl<T> Receiver<T> {
 
     /// Waits for the next value, until `deadline` if there is one.
     pub(crate) fn receive(&self, deadline: Option<Instant>) -> Result<T, ReceiveError> {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         let mut is_over = false;
         loop {
             if let Some(value) = state.pop() {
@@ -125,18 +117,18 @@ impl<T> Receiver<T> {
 
     /// Takes all values that have arrived.
     pub(crate) fn drain(&self) -> VecDeque<T> {
-        std::mem::take(&mut self.0.lock().values)
+        std::mem::take(&mut self.0.state.lock().values)
     }
 
     /// Returns the number of values that have arrived.
     pub(crate) fn len(&self) -> usize {
-        self.0.lock().values.len()
+        self.0.state.lock().values.len()
     }
 }
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         state.has_sender = false;
         self.0.notify(state);
     }
@@ -144,7 +136,7 @@ impl<T> Drop for Sender<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         state.has_receiver = false;
         let refused = std::mem::take(&mut state.values);
         drop(state);
@@ -184,7 +176,7 @@ mod tests {
     #[test]
     fn the_space_of_a_burst_is_given_back_when_all_has_arrived() {
         let (sender, receiver) = channel();
-        let space = || receiver.0.lock().values.capacity();
+        let space = || receiver.0.state.lock().values.capacity();
         (0..5000).for_each(|n| sender.send(n).unwrap());
         (0..4999).for_each(|n| assert_eq!(receiver.receive(None), Ok(n)));
         assert!(space() >= 5000);

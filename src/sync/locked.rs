@@ -7,9 +7,8 @@
 //! Invariant: the guard never leaves this file, so no local variable of a user outlives it
 //! unnoticed.
 
-use super::primitives::{Mutex, MutexGuard};
+use super::primitives::Mutex;
 use crate::error::drop_guarded;
-use std::sync::PoisonError;
 
 /// A value behind a lock.
 #[derive(Debug, Default)]
@@ -20,14 +19,9 @@ impl<T> Locked<T> {
         Locked(Mutex::new(value))
     }
 
-    fn lock(&self) -> MutexGuard<'_, T> {
-        // A panic cannot leave the values inconsistent, so poisoning is ignored.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Reads the value under the lock. `read` calls no code of the program.
     pub(crate) fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
-        read(&self.lock())
+        read(&self.0.lock())
     }
 
     /// Changes the value under the lock. Returns the first result of `change`. The second one is
@@ -35,7 +29,7 @@ impl<T> Locked<T> {
     ///
     /// Values that `change` captures by value count, too: a closure is dropped after its call.
     pub(crate) fn change<R, D>(&self, change: impl FnOnce(&mut T) -> (R, D)) -> R {
-        let (result, unused) = change(&mut self.lock());
+        let (result, unused) = change(&mut self.0.lock());
         drop_guarded(unused);
         result
     }

@@ -6,10 +6,10 @@
 
 #[cfg(not(all(test, netwheel_loom)))]
 mod real {
-    pub(in crate::sync) use crate::machine::Condvar;
+    pub(in crate::sync) use crate::machine::{Condvar, Mutex};
     pub(in crate::sync) use std::{
         sync::{
-            Mutex, MutexGuard,
+            MutexGuard,
             atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
         },
         thread_local as per_thread,
@@ -22,7 +22,7 @@ pub(super) use real::*;
 #[cfg(all(test, netwheel_loom))]
 mod modelled {
     pub(in crate::sync) use loom::sync::{
-        Mutex, MutexGuard,
+        MutexGuard,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
     };
     use std::{sync::PoisonError, time::Duration};
@@ -35,6 +35,19 @@ mod modelled {
     }
 
     pub(in crate::sync) use per_thread;
+
+    #[derive(Debug, Default)]
+    pub(in crate::sync) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(in crate::sync) fn new(value: T) -> Self {
+            Mutex(loom::sync::Mutex::new(value))
+        }
+
+        pub(in crate::sync) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
 
     /// A condition variable with timeouts, which loom's does not support. A zero timeout expires at
     /// once, and the scheduler can place that at any point. Other timeouts never expire.

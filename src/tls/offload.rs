@@ -8,9 +8,10 @@
 use super::session::Session;
 use crate::{
     error::{Error, Result, caught},
+    machine::Mutex,
     worker_pool::{Work, WorkerPool},
 };
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The slot for the result of a step.
 pub(super) struct Handshake(Arc<Mutex<Option<Result<HandshakeStep>>>>);
@@ -61,7 +62,7 @@ impl Handshake {
 
     /// Takes the result, if it is there.
     pub(super) fn take(&self) -> Option<Result<HandshakeStep>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 }
 
@@ -82,7 +83,7 @@ impl<W: FnOnce() + Send> Work for Task<W> {
         let panic = caught(|| result = Some(Ok(step.run())));
         let panicked = panic.is_some();
         let result = result.unwrap_or_else(|| Err(Error::panicked(panic.unwrap_or_default())));
-        *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        *slot.lock() = Some(result);
         // The channel may be gone; then its session ends here.
         drop(slot);
         wake();

@@ -4,7 +4,7 @@
 //! that begin later. The lock of the table is held only to copy a pointer.
 
 use super::{certificate::TlsCertificate, host_name::HostName};
-use crate::error::Result;
+use crate::{error::Result, machine::Mutex};
 use rustls::{
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
@@ -12,7 +12,7 @@ use rustls::{
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, PoisonError, RwLock},
 };
 
 /// The certificates of a running [`TlsServer`](super::TlsServer), to replace them.
@@ -88,7 +88,7 @@ impl TlsCertificates {
     /// # Errors
     /// The error of the first file that cannot be used. No certificate is replaced then.
     pub fn reload(&self) -> Result {
-        let _one_at_a_time = self.0.reload.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.0.reload.lock();
         let old = self.table();
         let default = old.default.read_again()?;
         let hosts = old.hosts.iter().map(|(host, old)| Ok((host, old, old.read_again()?)));

@@ -7,12 +7,10 @@ use super::{
 use crate::{
     error::Result,
     http::{Part, Request, Response},
+    machine::Mutex,
     pipeline::ChannelContext,
 };
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fmt, sync::Arc};
 
 /// The settings of a server that runs a service of tower, from which it makes the handler of each
 /// connection.
@@ -178,7 +176,7 @@ impl<S: HttpService> TowerServer<S> {
 
     /// Returns the handler of a connection, with a clone of the service.
     pub fn handler(&self) -> ServiceHandler<S> {
-        let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let service = self.service.lock().clone();
         ServiceHandler::new(service, self.settings.clone())
     }
 }

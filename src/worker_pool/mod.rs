@@ -27,15 +27,11 @@ pub use builder::WorkerPoolBuilder;
 use crate::{
     error::{Error, Resource, Result, SendError, caught, drop_guarded},
     log_throttle::{PANICS, log_throttled, off_loop},
-    machine::{self, Condvar},
+    machine::{self, Condvar, Mutex},
 };
 use cores::Cores;
 use log::Level;
-use std::{
-    collections::VecDeque,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, fmt, sync::Arc};
 
 /// A bounded pool of threads for blocking work: files, databases, password hashes, name lookups.
 ///
@@ -212,7 +208,7 @@ impl WorkerPool {
     pub(crate) fn submit<W: Work + 'static>(&self, work: W) -> Result<(), SendError<W>> {
         let pool = &self.owner.pool;
         let mut unwanted = Vec::new();
-        let mut state = pool.lock();
+        let mut state = pool.state.lock();
         let WorkerPoolBuilder { threads, max_pending: limit, .. } = pool.settings;
         if state.pending() >= limit {
             // Cancelled work must not prevent the submission of other work.
@@ -254,12 +250,12 @@ impl WorkerPool {
     pub(crate) fn run_waiting(&self) -> usize {
         let pool = &self.owner.pool;
         let mut run = 0;
-        let mut waiting = pool.lock().queue.len();
+        let mut waiting = pool.state.lock().queue.len();
         while waiting > 0 {
             waiting -= 1;
-            let Some(work) = pool.lock().queue.pop_front() else { break };
+            let Some(work) = pool.state.lock().queue.pop_front() else { break };
             let done = run_one(work);
-            pool.lock().note(done);
+            pool.state.lock().note(done);
             run += 1;
         }
         run
@@ -267,12 +263,12 @@ impl WorkerPool {
 
     /// Returns whether work is waiting for a thread.
     pub(crate) fn has_waiting(&self) -> bool {
-        !self.owner.pool.lock().queue.is_empty()
+        !self.owner.pool.state.lock().queue.is_empty()
     }
 
     /// Returns the current metrics. Takes the pool's lock briefly.
     pub fn metrics(&self) -> WorkerMetrics {
-        let state = self.owner.pool.lock();
+        let state = self.owner.pool.state.lock();
         WorkerMetrics {
             threads: state.threads,
             pending: state.pending(),
@@ -302,17 +298,12 @@ impl fmt::Debug for WorkerPool {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.pool.lock().closed = true;
+        self.pool.state.lock().closed = true;
         self.pool.changed.notify_all();
     }
 }
 
 impl Pool {
-    fn lock(&self) -> MutexGuard<'_, PoolQueue> {
-        // User code never runs under the lock, so the state is consistent even after a panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Starts another thread.
     fn start(self: &Arc<Self>, state: &mut PoolQueue) -> std::io::Result<()> {
         let pool = self.clone();
@@ -332,13 +323,13 @@ impl Pool {
         if let Some(niceness) = self.settings.niceness {
             niceness::set_niceness_of_this_thread(niceness);
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if let Some(work) = state.queue.pop_front() {
                 state.free -= 1;
                 drop(state);
                 let done = run_one(work);
-                state = self.lock();
+                state = self.state.lock();
                 state.free += 1;
                 state.note(done);
                 continue;

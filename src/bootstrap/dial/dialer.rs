@@ -20,11 +20,12 @@ use crate::{
     error::{Error, Result},
     event_loop::{Attempt, ConnectCallback},
     group::EventLoopGroup,
+    machine::Mutex,
     transport::{Address, ToAddress},
 };
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -108,16 +109,12 @@ impl Dialer {
         Arc::new(Dialer { group: group.clone(), host, port, lookup_ttl, lookup, connect })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Lookup> {
-        self.lookup.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Opens a connection.
     pub(in crate::bootstrap) fn dial(self: &Arc<Self>, attempt: Attempt, done: Box<dyn ConnectCallback>) {
         let Some(host) = self.host.clone() else { return self.connect(attempt, done) };
         let now = self.group.now();
         let (waiting, begins) = {
-            let mut lookup = self.lock();
+            let mut lookup = self.lookup.lock();
             if lookup.take_fresh(now) {
                 drop(lookup);
                 return self.connect(attempt, done);
@@ -156,7 +153,7 @@ impl Dialer {
     fn look_up(&self, host: &str) -> Result {
         let found = resolve((host, self.port));
         let until = self.group.now().saturating_add(nanos(self.lookup_ttl));
-        let mut lookup = self.lock();
+        let mut lookup = self.lookup.lock();
         match found {
             Ok(addresses) => {
                 lookup.replace(addresses);
@@ -175,7 +172,7 @@ impl Dialer {
             return done.failed(Error::Cancelled);
         }
         let (addresses, first) = {
-            let lookup = self.lock();
+            let lookup = self.lookup.lock();
             (lookup.in_order(), lookup.first)
         };
         let done = Dialing { dialer: self.clone(), first, done };
@@ -184,18 +181,18 @@ impl Dialer {
 
     /// Returns the address that is tried first, as far as it is known.
     pub(in crate::bootstrap) fn first_address(&self) -> Option<Address> {
-        let lookup = self.lock();
+        let lookup = self.lookup.lock();
         lookup.addresses.get(lookup.first).cloned()
     }
 
     /// Returns all known addresses.
     pub(in crate::bootstrap) fn addresses(&self) -> Vec<Address> {
-        self.lock().addresses.clone()
+        self.lookup.lock().addresses.clone()
     }
 
     /// Tries another address first the next time, because the connection to this one did not last.
     pub(in crate::bootstrap) fn avoid(&self, address: Option<SocketAddr>) {
-        let mut lookup = self.lock();
+        let mut lookup = self.lookup.lock();
         if let Some(at) = lookup.position(address) {
             lookup.move_on_from(at);
         }
@@ -203,13 +200,9 @@ impl Dialer {
 }
 
 impl WaitingAttempts {
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<PendingAttempt>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds an attempt, or hands it back if the lookup has ended.
     fn add(&self, attempt: PendingAttempt) -> Result<(), PendingAttempt> {
-        match &mut *self.lock() {
+        match &mut *self.0.lock() {
             Some(attempts) => {
                 attempts.push(attempt);
                 Ok(())
@@ -220,7 +213,7 @@ impl WaitingAttempts {
 
     /// Ends the wait. Returns the attempts.
     fn take(&self) -> Vec<PendingAttempt> {
-        self.lock().take().unwrap_or_default()
+        self.0.lock().take().unwrap_or_default()
     }
 }
 
@@ -304,7 +297,7 @@ impl ConnectCallback for Dialing {
 
     fn connected(self: Box<Self>, channel: Arc<ChannelShared>) {
         {
-            let mut lookup = self.dialer.lock();
+            let mut lookup = self.dialer.lookup.lock();
             if let Some(at) = lookup.position(channel.peer_address()) {
                 lookup.first = at;
             }
@@ -313,7 +306,7 @@ impl ConnectCallback for Dialing {
     }
 
     fn failed(self: Box<Self>, error: Error) {
-        self.dialer.lock().note_failure(self.first, &error);
+        self.dialer.lookup.lock().note_failure(self.first, &error);
         self.done.failed(error);
     }
 }

@@ -15,15 +15,11 @@ use crate::{
     channel::{ChannelShared, ScheduledTask},
     error::{Error, Result},
     event_loop::{Attempt, ConnectCallback, EventLoop},
+    machine::Mutex,
     settings::check_range,
     transport::Address,
 };
-use std::{
-    collections::VecDeque,
-    net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, net::SocketAddr, sync::Arc, time::Duration};
 
 /// The largest number of addresses that are tried. Further ones are not.
 const MAX_ADDRESSES: usize = 16;
@@ -86,15 +82,11 @@ impl Race {
         race.begin_next();
     }
 
-    fn lock(&self) -> MutexGuard<'_, RaceState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Begins the attempt for the next address, if there is one.
     fn begin_next(self: &Arc<Self>) {
         let attempt = Attempt::new();
         let (number, address, timer) = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let timer = state.timer.take();
             if state.winner.is_some() {
                 return;
@@ -125,7 +117,7 @@ impl Race {
 
     /// Begins the attempt after `number` when the delay has passed.
     fn arm(self: &Arc<Self>, number: usize) {
-        if self.lock().waiting.is_empty() {
+        if self.state.lock().waiting.is_empty() {
             return;
         }
         let me = self.clone();
@@ -133,7 +125,7 @@ impl Race {
         // A loop that has ended fails the attempt in progress.
         let Ok(timer) = self.event_loop.schedule_for_reply(due, move || me.begin_next()) else { return };
         let unused = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             // This thread may not be the loop. The next attempt may have begun in the meantime,
             // and the stored timer is then that of a later attempt.
             let is_latest = state.begun == number + 1;
@@ -151,7 +143,7 @@ impl Race {
     /// Cancels all attempts. The last one reports it.
     fn cancel(&self) {
         let (running, timer) = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.waiting.clear();
             let running: Vec<_> = state.running.iter().map(|(_, attempt)| attempt.clone()).collect();
             (running, state.timer.take())
@@ -172,7 +164,7 @@ impl Race {
     /// Returns whether the connection of an attempt is wanted, and lets the first one win.
     fn wins(&self, number: usize) -> bool {
         let (others, timer) = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             if !state.done.as_ref().is_some_and(|done| done.is_wanted()) {
                 return false;
             }
@@ -192,7 +184,7 @@ impl Race {
 
     fn connected(&self, number: usize, shared: Arc<ChannelShared>) {
         let done = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.running.retain(|(other, _)| *other != number);
             state.done.take()
         };
@@ -203,7 +195,7 @@ impl Race {
 
     fn failed(self: &Arc<Self>, number: usize, error: Error) {
         let done = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.running.retain(|(other, _)| *other != number);
             match state.winner {
                 Some(winner) if winner == number => state.done.take(),

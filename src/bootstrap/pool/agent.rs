@@ -20,15 +20,10 @@ use crate::{
     error::{EncodeError, Error, Resource, Result},
     group::EventLoopGroup,
     http::{AbsoluteTarget, Call, HttpClient, Request, is_host},
+    machine::Mutex,
     settings::check_range,
 };
-use std::{
-    collections::BTreeMap,
-    fmt,
-    net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc, time::Duration};
 
 /// Makes requests to many hosts. It keeps a pool of connections for each scheme, host and port.
 ///
@@ -155,14 +150,14 @@ impl HttpAgent {
 
     /// Returns the number of hosts with a pool.
     pub fn hosts(&self) -> usize {
-        self.shared.lock().hosts.len()
+        self.shared.pools.lock().hosts.len()
     }
 
     /// Returns the number of connections to all hosts: open ones, and pending connects.
     pub fn connections(&self) -> usize {
-        let pools = self.shared.lock();
+        let pools = self.shared.pools.lock();
         let count = |host: &Host| {
-            let state = host.pool.pool_state();
+            let state = host.pool.pool_state.lock();
             state.acquired() + state.free()
         };
         pools.hosts.values().map(count).sum()
@@ -171,7 +166,7 @@ impl HttpAgent {
     /// Closes all pools: waiting requests fail, and idle connections close. Requests that have a
     /// connection continue.
     pub fn close(&self) {
-        let mut pools = self.shared.lock();
+        let mut pools = self.shared.pools.lock();
         pools.is_closed = true;
         let hosts = std::mem::take(&mut pools.hosts);
         drop(pools);
@@ -246,10 +241,6 @@ impl HttpAgentBuilder {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Pools> {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the origin of a request, and the target for its server.
     ///
     /// # Errors
@@ -285,7 +276,7 @@ impl Shared {
     /// [`Error::Closed`] if the agent is closed, [`Error::Full`] if all pools are in use, or
     /// [`Error::Setting`] if a setting is out of range.
     fn pool(&self, origin: &Origin) -> Result<PoolInUse> {
-        let mut pools = self.lock();
+        let mut pools = self.pools.lock();
         if pools.is_closed {
             return Err(Error::Closed);
         }
@@ -323,7 +314,7 @@ impl Host {
         // New requests need the lock of the agent. One that has begun to acquire is counted by the
         // pool.
         Arc::strong_count(&self.in_use) == 1 && {
-            let state = self.pool.pool_state();
+            let state = self.pool.pool_state.lock();
             state.acquired() == 0 && state.waiters() == 0
         }
     }
@@ -377,7 +368,7 @@ impl RequestSource for AgentSource {
     }
 
     fn is_closed(&self) -> bool {
-        self.shared.lock().is_closed
+        self.shared.pools.lock().is_closed
     }
 
     fn group(&self) -> &EventLoopGroup {

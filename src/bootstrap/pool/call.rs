@@ -13,10 +13,11 @@ use crate::{
     error::{Error, PeerError, Result},
     event_loop::EventLoop,
     http::{Call, CallAnswer, NotSent, Request},
+    machine::Mutex,
     sync::{Completer, Completion, Unwanted, cancellable_of_all},
 };
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     task::Wake,
     time::Duration,
 };
@@ -117,13 +118,9 @@ impl<A: CallAnswer> PooledCall<A> {
                 drop(call.end());
             }
         });
-        call.lock().reply = Some(reply);
+        call.state.lock().reply = Some(reply);
         call.attempt();
         response
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<A>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins an attempt.
@@ -132,7 +129,7 @@ impl<A: CallAnswer> PooledCall<A> {
         let end = self.started.saturating_add(nanos(self.settings.timeout));
         let attempt_end = now.saturating_add(nanos(self.settings.attempt_timeout));
         {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.repeats = 0;
             state.deadline = end.min(attempt_end);
         }
@@ -168,7 +165,7 @@ impl<A: CallAnswer> PooledCall<A> {
 
     /// Stores the next step, unless the call has ended.
     fn enter(self: &Arc<Self>, step: Step<A>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.reply.is_none() {
             drop(state);
             return drop(step);
@@ -182,7 +179,7 @@ impl<A: CallAnswer> PooledCall<A> {
 
     /// Continues if the current step is done.
     fn advance(self: &Arc<Self>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !state.step.is_done() {
             return;
         }
@@ -199,7 +196,7 @@ impl<A: CallAnswer> PooledCall<A> {
             Step::Responding(response, channel) => match response.take() {
                 Some(Ok(response)) => {
                     drop(channel);
-                    self.lock().was_sent = true;
+                    self.state.lock().was_sent = true;
                     self.retry(Ok(response));
                 }
                 Some(Err(error)) => self.failed(channel, error),
@@ -213,7 +210,7 @@ impl<A: CallAnswer> PooledCall<A> {
         let may_repeat = channel.is_reused() && self.may_repeat(&error);
         drop(channel);
         let repeats = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.was_sent |= NotSent::of(&error).is_none();
             state.repeats += 1;
             state.repeats <= REPEATS
@@ -250,7 +247,7 @@ impl<A: CallAnswer> PooledCall<A> {
         let Some(delay) = delay.filter(|delay| *delay < self.left()) else { return self.complete(result) };
         // A response that is not wanted ends with its stream.
         drop(result);
-        let number = self.lock().step_number;
+        let number = self.state.lock().step_number;
         let me = Resume(Some(self.clone()));
         let timer = self.timers.schedule_for_reply(self.timers.after(delay), move || me.run());
         // A refused task was dropped, which ends the call.
@@ -261,7 +258,7 @@ impl<A: CallAnswer> PooledCall<A> {
 
     /// Stores the timer of a step. Cancels it if the step has ended.
     fn keep_timer(&self, number: u64, timer: ScheduledTask) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.step_number == number {
             state.timer = Some(StepTimer(timer));
         } else {
@@ -278,7 +275,7 @@ impl<A: CallAnswer> PooledCall<A> {
             Err(error) => error,
         };
         let (cause, was_sent) = match NotSent::of(error) {
-            Some(not_sent) => (not_sent.cause(), self.lock().was_sent),
+            Some(not_sent) => (not_sent.cause(), self.state.lock().was_sent),
             None => (error, true),
         };
         let is_temporary = match cause {
@@ -291,7 +288,7 @@ impl<A: CallAnswer> PooledCall<A> {
 
     /// Counts a retry. Returns its delay, or `None` if there is none left.
     fn next_delay(&self) -> Option<Duration> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.retries_left = state.retries_left.checked_sub(1)?;
         let State { delays, dice, .. } = &mut *state;
         delays.failed(dice)
@@ -300,7 +297,7 @@ impl<A: CallAnswer> PooledCall<A> {
     // ---- the end --------------------------------------------------------------------------------
 
     fn complete(&self, result: Result<A>) {
-        let was_sent = self.lock().was_sent;
+        let was_sent = self.state.lock().was_sent;
         if let Some(reply) = self.end() {
             reply.complete(result.map_err(|error| match NotSent::of(&error) {
                 // The last attempt was not sent, but the request may have arrived before.
@@ -312,7 +309,7 @@ impl<A: CallAnswer> PooledCall<A> {
 
     /// Ends the call: gives up its current step. Returns the completer the first time.
     fn end(&self) -> Option<Completer<A>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let reply = state.reply.take();
         let ended = state.replace_step(Step::None);
         drop(state);
@@ -330,7 +327,7 @@ impl<A: CallAnswer> PooledCall<A> {
 
     /// Returns the time that is left for the current attempt.
     fn attempt_left(&self) -> Duration {
-        match self.lock().deadline {
+        match self.state.lock().deadline {
             u64::MAX => Duration::MAX,
             deadline => Duration::from_nanos(deadline.saturating_sub(self.timers.now())),
         }
@@ -345,7 +342,7 @@ impl<A: CallAnswer> PooledCall<A> {
     /// Limits the time until the attempt has a channel. Its loop watches the time from then on.
     fn limit_acquiring(self: &Arc<Self>) {
         let (deadline, number) = {
-            let state = self.lock();
+            let state = self.state.lock();
             if state.deadline == u64::MAX || !matches!(state.step, Step::Acquiring(_)) {
                 return;
             }
@@ -354,7 +351,7 @@ impl<A: CallAnswer> PooledCall<A> {
         let weak: Weak<Self> = Arc::downgrade(self);
         let timer = self.timers.schedule_for_reply(deadline, move || {
             let Some(call) = weak.upgrade() else { return };
-            let mut state = call.lock();
+            let mut state = call.state.lock();
             if state.step_number != number {
                 return;
             }
@@ -382,7 +379,7 @@ struct Resume<A: CallAnswer>(Option<Arc<PooledCall<A>>>);
 impl<A: CallAnswer> Resume<A> {
     fn run(mut self) {
         let Some(call) = self.0.take() else { return };
-        if call.lock().reply.is_some() {
+        if call.state.lock().reply.is_some() {
             call.attempt();
         }
     }

@@ -286,22 +286,22 @@ impl<M: 'static> ChannelPool<M> {
 
     /// Returns whether the pool is closed.
     pub fn is_closed(&self) -> bool {
-        self.service.pool_state().is_closed()
+        self.service.pool_state.lock().is_closed()
     }
 
     /// Returns the number of acquired channels, including channels that are being opened.
     pub fn acquired(&self) -> usize {
-        self.service.pool_state().acquired()
+        self.service.pool_state.lock().acquired()
     }
 
     /// Returns the number of free channels.
     pub fn free(&self) -> usize {
-        self.service.pool_state().free()
+        self.service.pool_state.lock().free()
     }
 
     /// Returns the number of acquires that wait for a channel to be released.
     pub fn waiters(&self) -> usize {
-        self.service.pool_state().waiters()
+        self.service.pool_state.lock().waiters()
     }
 }
 
@@ -313,7 +313,7 @@ impl<M: 'static> Clone for ChannelPool<M> {
 
 impl<M: 'static> fmt::Debug for ChannelPool<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pool_state = self.service.pool_state();
+        let pool_state = self.service.pool_state.lock();
         let mut debug = f.debug_struct("ChannelPool");
         debug.field("acquired", &pool_state.acquired()).field("free", &pool_state.free());
         debug.field("waiters", &pool_state.waiters()).field("closed", &pool_state.is_closed()).finish()

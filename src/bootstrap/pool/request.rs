@@ -94,7 +94,7 @@ impl RequestSource for PoolOf {
     }
 
     fn is_closed(&self) -> bool {
-        self.0.pool_state().is_closed()
+        self.0.pool_state.lock().is_closed()
     }
 
     fn group(&self) -> &EventLoopGroup {

@@ -17,11 +17,12 @@ use crate::{
     event_loop::{Attempt, ConnectCallback, EventLoop},
     group::EventLoopGroup,
     log_throttle::{PANICS, log_throttled, off_loop},
+    machine::Mutex,
     sync::{Completer, Completion, Unwanted, cancellable_of_all},
 };
 use log::Level;
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -62,7 +63,7 @@ pub(super) struct PoolService<M: 'static> {
     settings: PoolSettings,
     call: Box<ConnectFn>,
     hooks: PoolHooks<M>,
-    pool_state: Mutex<State<M>>,
+    pub(super) pool_state: Mutex<State<M>>,
 }
 
 impl<M: 'static> PoolService<M> {
@@ -77,15 +78,10 @@ impl<M: 'static> PoolService<M> {
         Arc::new(PoolService { group, timers, settings, call, hooks, pool_state })
     }
 
-    pub(super) fn pool_state(&self) -> MutexGuard<'_, State<M>> {
-        // A panic elsewhere does not spoil the state, which is consistent at every moment.
-        self.pool_state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     // ---- acquiring ------------------------------------------------------------------------------
 
     pub(super) fn acquire(self: &Arc<Self>) -> Completion<PooledChannel<M>> {
-        let mut pool_state = self.pool_state();
+        let mut pool_state = self.pool_state.lock();
         let number = pool_state.next_number();
         let me = Arc::downgrade(self);
         // Waiting on any of these loops could deadlock, because its handler might have to release a
@@ -95,7 +91,7 @@ impl<M: 'static> PoolService<M> {
                 // Dropping the channel returns it.
                 return drop::<PooledChannel<M>>(channel);
             }
-            let waiter = me.upgrade().and_then(|me| me.pool_state().wait_no_more(number));
+            let waiter = me.upgrade().and_then(|me| me.pool_state.lock().wait_no_more(number));
             if let Some(timer) = waiter.and_then(|waiter| waiter.timer) {
                 timer.cancel();
             }
@@ -146,7 +142,7 @@ impl<M: 'static> PoolService<M> {
             self.timers.schedule_for_reply(self.timers.after(self.settings.timeout), move || alarm.ring());
         // A refused alarm has been dropped, which completes the acquire.
         let Ok(timer) = timer else { return };
-        let mut pool_state = self.pool_state();
+        let mut pool_state = self.pool_state.lock();
         match pool_state.waiter(number) {
             Some(waiter) => waiter.timer = Some(timer),
             None => {
@@ -160,7 +156,7 @@ impl<M: 'static> PoolService<M> {
     fn expire(self: &Arc<Self>, number: u64, why: Error) {
         let opens = self.settings.on_timeout == AcquireTimeout::Open && matches!(why, Error::TimedOut { .. });
         let (waiter, slot) = {
-            let mut pool_state = self.pool_state();
+            let mut pool_state = self.pool_state.lock();
             let Some(waiter) = pool_state.wait_no_more(number) else { return };
             (waiter, opens.then(|| pool_state.begin()))
         };
@@ -172,7 +168,7 @@ impl<M: 'static> PoolService<M> {
 
     /// Serves the waiters as long as channels are available.
     fn serve_waiters(self: &Arc<Self>) {
-        if !self.pool_state().begin_to_serve() {
+        if !self.pool_state.lock().begin_to_serve() {
             return;
         }
         while let Some((waiter, slot)) = self.next_pair() {
@@ -184,7 +180,7 @@ impl<M: 'static> PoolService<M> {
     }
 
     fn next_pair(&self) -> Option<NextPair<M>> {
-        self.pool_state().next_pair()
+        self.pool_state.lock().next_pair()
     }
 
     fn serve(self: &Arc<Self>, completer: Completer<PooledChannel<M>>, slot: Acquired<M>) {
@@ -198,7 +194,7 @@ impl<M: 'static> PoolService<M> {
                     Err(e) => return self.refuse(completer, &channel, e),
                 }
             }
-            let slot = self.pool_state().exchange(channel.id());
+            let slot = self.pool_state.lock().exchange(channel.id());
             channel.close();
             match slot {
                 Acquired::Used(another) => channel = another,
@@ -229,7 +225,7 @@ impl<M: 'static> PoolService<M> {
             }
             result?;
         }
-        Ok(self.pool_state().hand_out(channel.id()))
+        Ok(self.pool_state.lock().hand_out(channel.id()))
     }
 
     fn give(self: &Arc<Self>, completer: Completer<PooledChannel<M>>, channel: Channel<M>, is_reused: bool) {
@@ -238,7 +234,7 @@ impl<M: 'static> PoolService<M> {
     }
 
     fn refuse(self: &Arc<Self>, completer: Completer<PooledChannel<M>>, channel: &Channel<M>, why: Error) {
-        self.pool_state().take_off(channel.id());
+        self.pool_state.lock().take_off(channel.id());
         channel.close();
         completer.complete(Err(why));
         self.serve_waiters();
@@ -251,11 +247,11 @@ impl<M: 'static> PoolService<M> {
     }
 
     fn made(self: &Arc<Self>, completer: Completer<PooledChannel<M>>, channel: Channel<M>) {
-        self.pool_state().made(&channel);
+        self.pool_state.lock().made(&channel);
         let (me, id) = (Arc::downgrade(self), channel.id());
         channel.closed().on_complete(move |_| {
             let Some(me) = me.upgrade() else { return };
-            let freed = me.pool_state().has_closed(id);
+            let freed = me.pool_state.lock().has_closed(id);
             if freed {
                 me.serve_waiters();
             }
@@ -269,13 +265,13 @@ impl<M: 'static> PoolService<M> {
     }
 
     fn not_made(self: &Arc<Self>, completer: Completer<PooledChannel<M>>, why: Error) {
-        self.pool_state().not_made();
+        self.pool_state.lock().not_made();
         completer.complete(Err(why));
         self.serve_waiters();
     }
 
     pub(super) fn close(&self) {
-        let (waiters, free) = self.pool_state().close();
+        let (waiters, free) = self.pool_state.lock().close();
         for waiter in waiters {
             if let Some(timer) = waiter.timer {
                 timer.cancel();
@@ -288,7 +284,7 @@ impl<M: 'static> PoolService<M> {
 
 impl<M: 'static> PoolOwner<M> for PoolService<M> {
     fn release(self: Arc<Self>, channel: &Channel<M>) -> Result {
-        let released = self.pool_state().release(channel);
+        let released = self.pool_state.lock().release(channel);
         match released {
             Release::Kept => {
                 self.serve_waiters();
@@ -312,7 +308,7 @@ impl<M: 'static> PoolOwner<M> for PoolService<M> {
     }
 
     fn discard(self: Arc<Self>, channel: &Channel<M>) {
-        self.pool_state().take_off(channel.id());
+        self.pool_state.lock().take_off(channel.id());
         channel.close();
         self.serve_waiters();
     }
@@ -332,7 +328,7 @@ type ForWhom<M> = (Arc<PoolService<M>>, Completer<PooledChannel<M>>);
 impl<M: 'static> ConnectCallback for Making<M> {
     fn is_wanted(&self) -> bool {
         // Also if the acquire was cancelled: the channel becomes free.
-        self.0.as_ref().is_some_and(|(service, _)| !service.pool_state().is_closed())
+        self.0.as_ref().is_some_and(|(service, _)| !service.pool_state.lock().is_closed())
     }
 
     fn connected(mut self: Box<Self>, channel: Arc<ChannelShared>) {
@@ -343,7 +339,7 @@ impl<M: 'static> ConnectCallback for Making<M> {
 
     fn failed(mut self: Box<Self>, error: Error) {
         if let Some((service, completer)) = self.0.take() {
-            let closed = service.pool_state().is_closed();
+            let closed = service.pool_state.lock().is_closed();
             service.not_made(completer, if closed { Error::Closed } else { error });
         }
     }

@@ -17,11 +17,12 @@ use crate::{
     error::{Error, caught, drop_guarded},
     event_loop::{Attempt, ConnectCallback, EventLoop},
     log_throttle::{PANICS, log_throttled, off_loop},
+    machine::Mutex,
     sync::{Completer, Waiters},
 };
 use log::Level;
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     time::Duration,
 };
 
@@ -82,7 +83,7 @@ impl<M> ReconnectState<M> {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, ConnectionProgress<M>> {
         // A panic elsewhere does not spoil the state, which is consistent at every moment.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn calls(&self) -> Option<Arc<ReconnectCalls<M>>> {

@@ -3,12 +3,13 @@
 use super::{script_calls::ScriptCalls, wire_event};
 use crate::{
     broker::store::{BrokerError, BrokerEvent, Partition},
+    machine::Mutex,
     redis::{RedisSubscription, SubscriptionEvent},
 };
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -25,12 +26,8 @@ struct FollowedChannel {
 }
 
 impl Followed {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Partition, Option<FollowedChannel>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn follow(&self, operations: &Arc<ScriptCalls>, partition: Partition, on: bool) {
-        let mut followed = self.lock();
+        let mut followed = self.0.lock();
         if !on {
             let ended = followed.remove(&partition);
             drop(followed);
@@ -52,7 +49,7 @@ impl Followed {
     /// Subscribes again to the channels whose subscriptions could not be made, or were refused.
     pub(super) fn retry(&self, operations: &Arc<ScriptCalls>) {
         let mut ended = Vec::new();
-        for (partition, channel) in self.lock().iter_mut() {
+        for (partition, channel) in self.0.lock().iter_mut() {
             let is_broken = |channel: &FollowedChannel| channel.is_refused.load(Ordering::Acquire);
             if channel.as_ref().is_none_or(is_broken)
                 && let Ok(again) = subscribe(operations, *partition)
@@ -64,7 +61,7 @@ impl Followed {
     }
 
     pub(super) fn clear(&self) {
-        let all = std::mem::take(&mut *self.lock());
+        let all = std::mem::take(&mut *self.0.lock());
         drop(all);
     }
 }

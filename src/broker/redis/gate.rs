@@ -8,11 +8,11 @@ use crate::{
         pending_limit::{MAX_PENDING_BYTES, PendingLimit, PendingPermit},
         store::BrokerError,
     },
-    machine,
+    machine::{self, Mutex},
 };
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -47,10 +47,6 @@ impl Default for CheckGate {
 }
 
 impl CheckGate {
-    fn lock(&self) -> MutexGuard<'_, CheckState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Calls `operation` now or after a check. Returns whether the caller has to begin the check.
     #[must_use]
     pub(super) fn pass(
@@ -58,7 +54,7 @@ impl CheckGate {
         weight: usize,
         operation: impl FnOnce(Result<(), BrokerError>) + Send + 'static,
     ) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let is_expired = state.expires.is_some_and(|expires| expires <= machine::now());
         let verdict = match &state.verdict {
             Some(verdict) if !state.is_draining && !is_expired => verdict.clone(),
@@ -81,13 +77,13 @@ impl CheckGate {
 
     /// Begins a check. Returns `false` if one is running.
     pub(super) fn begin(&self) -> bool {
-        !std::mem::replace(&mut self.lock().is_checking, true)
+        !std::mem::replace(&mut self.state.lock().is_checking, true)
     }
 
     /// Ends a check. A transient error fails the waiting operations, and the next operation begins
     /// another check.
     pub(super) fn finish(&self, result: Result<(), BrokerError>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.is_checking = false;
         if !result.as_ref().is_err_and(BrokerError::is_transient) {
             state.expires = result.is_err().then(|| machine::now() + REFUSAL_LIFE);
@@ -99,7 +95,7 @@ impl CheckGate {
         while let Some((operation, permit)) = state.waiting.pop_front() {
             drop((state, permit));
             operation(result.clone());
-            state = self.lock();
+            state = self.state.lock();
         }
         state.is_draining = false;
     }
@@ -115,11 +111,11 @@ mod tests {
     impl Passed {
         fn operation(&self, number: u32) -> impl FnOnce(Result<(), BrokerError>) + Send + 'static {
             let passed = self.0.clone();
-            move |result| passed.lock().unwrap().push((number, result.is_ok()))
+            move |result| passed.lock().push((number, result.is_ok()))
         }
 
         fn take(&self) -> Vec<(u32, bool)> {
-            std::mem::take(&mut self.0.lock().unwrap())
+            std::mem::take(&mut self.0.lock())
         }
     }
 
@@ -152,7 +148,7 @@ mod tests {
         gate.finish(Err(BrokerError::Unsuitable("".into())));
         assert!(!gate.pass(0, passed.operation(1)));
         assert_eq!(passed.take(), [(1, false)]);
-        gate.lock().expires = Some(machine::now());
+        gate.state.lock().expires = Some(machine::now());
         assert!(gate.pass(0, passed.operation(2)) && passed.take().is_empty(), "it begins a check");
         gate.finish(Ok(()));
         assert!(!gate.pass(0, passed.operation(3)));

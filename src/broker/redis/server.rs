@@ -3,12 +3,10 @@
 use super::{errors::broker_error, gate::CheckGate, keys::Keys, reply, scripts};
 use crate::{
     broker::store::BrokerError,
+    machine::Mutex,
     redis::{RedisClient, RedisCommand, ServerInfo},
 };
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 /// The version of the keys and scripts.
 const VERSION: u64 = 1;
@@ -51,7 +49,7 @@ impl StoreServer {
     /// Begins a check if the server process has changed since the last check.
     pub(super) fn check_new_process(self: &Arc<Self>) {
         let Some(server) = self.client.server_info() else { return };
-        let is_checked = match &*self.checked.lock().unwrap_or_else(PoisonError::into_inner) {
+        let is_checked = match &*self.checked.lock() {
             // The first check has not ended.
             None => true,
             Some(checked) => server.run_id() == Some(checked),
@@ -79,7 +77,7 @@ impl StoreServer {
         let command = RedisCommand::built_with(move |info| {
             let verdict = suitable(info, &demands);
             let run_id = info.run_id().map(str::to_owned);
-            *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some((run_id, verdict));
+            *noted.lock() = Some((run_id, verdict));
             let fields = [
                 ("version", VERSION),
                 ("partitions", demands.partitions.into()),
@@ -94,10 +92,10 @@ impl StoreServer {
             RedisCommand::transaction(set.into_iter().chain([get]))
         });
         self.client.call(command.timeout(self.timeout)).on_complete(move |replied| {
-            let found = found.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let found = found.lock().take();
             let result = replied.map_err(|error| broker_error(&error)).and_then(|replied| {
                 let (run_id, verdict) = found.unwrap_or((None, Ok(())));
-                *server.checked.lock().unwrap_or_else(PoisonError::into_inner) = run_id;
+                *server.checked.lock() = run_id;
                 verdict?;
                 server.compare(reply::array(replied)?)
             });

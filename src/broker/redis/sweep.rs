@@ -4,9 +4,10 @@ use super::script_calls::ScriptCalls;
 use crate::{
     broker::store::{NodeId, Partition},
     error::{Error, Result},
+    machine::Mutex,
     sync::{Completer, Completion, completion},
 };
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// A sweep that is under way. The last step completes it.
 struct LeaseSweep {
@@ -42,7 +43,7 @@ impl ScriptCalls {
 
 impl LeaseSweep {
     fn change<R>(&self, change: impl FnOnce(&mut LeaseSweepState) -> R) -> R {
-        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.state.lock())
     }
 
     fn next_node(self: &Arc<Self>) {

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    machine,
+    machine::{self, Mutex},
     settings::check_range,
     sync::{Completion, Sender, channel, completion, loop_id},
 };
@@ -31,7 +31,7 @@ use std::{
     fmt, mem,
     path::Path,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -146,7 +146,7 @@ impl SqliteBroker {
     /// cannot be copied to the file, for example while another connection reads an old state.
     #[must_use]
     pub fn max_log_bytes(self, bytes: u64) -> Self {
-        if let FileState::Opened(file) = &mut *lock(&self.file) {
+        if let FileState::Opened(file) = &mut *self.file.lock() {
             file.log.limit = bytes;
         }
         self
@@ -164,7 +164,7 @@ impl SqliteBroker {
     }
 
     fn requests(&self) -> Result<Arc<Sender<WriterRequest>>, BrokerError> {
-        match &*lock(&self.life) {
+        match &*self.life.lock() {
             NodeLife::Started(requests) => Ok(requests.clone()),
             NodeLife::New => Err(BrokerError::Unreachable("it was not started".into())),
             NodeLife::Closed => Err(BrokerError::Closed),
@@ -178,7 +178,7 @@ impl SqliteBroker {
 
     /// Starts the writer's thread for the first node, and returns the way to it.
     fn run(&self, start: &BrokerStart) -> Result<Arc<Sender<WriterRequest>>> {
-        let mut state = lock(&self.file);
+        let mut state = self.file.lock();
         match &*state {
             FileState::Running(requests, partitions) if *partitions == start.partitions => {
                 return Ok(requests.clone());
@@ -227,7 +227,7 @@ impl SqliteBroker {
 
 impl Broker for SqliteBroker {
     fn start(&self, start: BrokerStart) -> Result<()> {
-        let mut life = lock(&self.life);
+        let mut life = self.life.lock();
         match &*life {
             NodeLife::New => {}
             NodeLife::Started(_) => return Err(BrokerError::InUse.into()),
@@ -309,14 +309,14 @@ impl Broker for SqliteBroker {
     }
 
     fn close(&self) -> Completion<()> {
-        let before = mem::replace(&mut *lock(&self.life), NodeLife::Closed);
+        let before = mem::replace(&mut *self.life.lock(), NodeLife::Closed);
         if matches!(before, NodeLife::Closed) {
             return Completion::ready(Ok(()));
         }
         let (completer, done) = completion(Some(self.thread_id));
         let is_last = self.open.fetch_sub(1, Ordering::AcqRel) == 1;
         let file =
-            if is_last { mem::replace(&mut *lock(&self.file), FileState::Closed) } else { FileState::Closed };
+            if is_last { mem::replace(&mut *self.file.lock(), FileState::Closed) } else { FileState::Closed };
         let request = match (before, file) {
             (_, FileState::Running(requests, _)) => Some((requests, WriterRequest::Close(completer))),
             (NodeLife::Started(requests), _) => Some((requests, WriterRequest::Leave(self.node, completer))),
@@ -357,10 +357,6 @@ impl Drop for SqliteBroker {
     fn drop(&mut self) {
         self.close().detach();
     }
-}
-
-fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for SqliteBroker {

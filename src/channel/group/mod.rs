@@ -31,13 +31,14 @@ use crate::{
     channel::handle::{LeaveAtClose, PartReservations},
     error::SendError,
     id::ChannelId,
+    machine::Mutex,
     sync::{Completer, Completion, completion_of_all},
 };
 use members::{Members, selected};
 use shared_broadcast::{Sending, SharedBroadcast};
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 use waiting::WaitingDeliveries;
 
@@ -130,10 +131,6 @@ struct GroupShared<M> {
 }
 
 impl<M> GroupShared<M> {
-    fn lock(&self) -> MutexGuard<'_, Members<M>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The address by which its members identify the group.
     fn address(&self) -> *const () {
         std::ptr::from_ref(self).cast()
@@ -142,14 +139,14 @@ impl<M> GroupShared<M> {
 
 impl<M: 'static> LeaveAtClose for GroupShared<M> {
     fn leave(&self, id: ChannelId) {
-        self.lock().remove(id);
+        self.members.lock().remove(id);
     }
 }
 
 impl<M> Drop for GroupShared<M> {
     fn drop(&mut self) {
         let group = self.address();
-        let members = self.members.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let members = self.members.get_mut();
         members.each(|channel| channel.shared().close_listeners.forget(group));
     }
 }
@@ -183,7 +180,7 @@ impl<M: 'static> ChannelGroup<M> {
     /// [replaced](crate::Context::replace_pipeline). A closed group that [stays
     /// closed](ChannelGroupBuilder::stay_closed) closes the channel and returns `false`.
     pub fn join(&self, channel: Channel<M>) -> bool {
-        let mut members = self.inner.lock();
+        let mut members = self.inner.members.lock();
         if members.is_closed() {
             drop(members);
             channel.close();
@@ -209,7 +206,7 @@ impl<M: 'static> ChannelGroup<M> {
 
     /// Removes a member. Returns whether the channel was a member.
     pub fn leave(&self, id: ChannelId) -> bool {
-        let mut members = self.inner.lock();
+        let mut members = self.inner.members.lock();
         let Some(channel) = members.remove(id) else { return false };
         channel.shared().close_listeners.forget(self.inner.address());
         true
@@ -217,7 +214,7 @@ impl<M: 'static> ChannelGroup<M> {
 
     /// Returns the number of members.
     pub fn len(&self) -> usize {
-        self.inner.lock().len()
+        self.inner.members.lock().len()
     }
 
     /// Returns whether the group is empty.
@@ -227,13 +224,13 @@ impl<M: 'static> ChannelGroup<M> {
 
     /// Returns whether the channel is a member.
     pub fn contains(&self, id: ChannelId) -> bool {
-        self.inner.lock().contains(id)
+        self.inner.members.lock().contains(id)
     }
 
     /// Returns a snapshot of the members, in no particular order. It is shared between callers
     /// until a member joins or leaves.
     pub fn channels(&self) -> Arc<[Channel<M>]> {
-        self.inner.lock().channels()
+        self.inner.members.lock().channels()
     }
 
     /// Calls `f` with each present member. `f` may add and remove members.
@@ -258,7 +255,7 @@ impl<M: 'static> ChannelGroup<M> {
     /// member is an error, not a deadlock.
     pub fn close(&self) -> Completion {
         let channels = {
-            let mut members = self.inner.lock();
+            let mut members = self.inner.members.lock();
             if self.inner.stay_closed {
                 members.set_closed();
             }
@@ -390,7 +387,7 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
 
     fn send(&self, message: M, latest: Option<u64>) -> Result<Broadcast, SendError<M>> {
         let (parts, members) = {
-            let mut members = self.inner.lock();
+            let mut members = self.inner.members.lock();
             (members.parts(), members.len())
         };
         let (is_bulk, waiting) = (self.inner.is_bulk, self.inner.waiting.clone());
@@ -400,7 +397,7 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
 
     fn send_except(&self, id: ChannelId, message: M, latest: Option<u64>) -> Result<Broadcast, SendError<M>> {
         let (parts, members, except) = {
-            let mut members = self.inner.lock();
+            let mut members = self.inner.members.lock();
             let except = Some(id).filter(|id| members.contains(*id));
             (members.parts(), members.len() - usize::from(except.is_some()), except)
         };
@@ -450,7 +447,7 @@ impl<M> Clone for ChannelGroup<M> {
 impl<M> fmt::Debug for ChannelGroup<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChannelGroup")
-            .field("members", &self.inner.lock().len())
+            .field("members", &self.inner.members.lock().len())
             .field("waiting", &self.inner.waiting.broadcasts())
             .finish()
     }

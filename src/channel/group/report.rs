@@ -7,9 +7,10 @@
 use super::waiting::WaitingDeliveries;
 use crate::{
     channel::BroadcastReport,
+    machine::Mutex,
     sync::{Completer, Completion, completion_of_all},
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// A broadcast in progress. Dropping this does not affect the broadcast.
 #[derive(Debug)]
@@ -54,7 +55,7 @@ impl Broadcast {
     /// It never fails. Waiting for it on the loop of a member is an error, not a deadlock.
     pub fn report(self) -> Completion<BroadcastReport> {
         let (completer, completion) = completion_of_all(self.loops);
-        let mut state = self.progress.lock();
+        let mut state = self.progress.state.lock();
         if state.left > 0 {
             state.completer = Some(completer);
         } else {
@@ -98,14 +99,10 @@ impl Progress {
         Progress { state: Mutex::new(state), waiting }
     }
 
-    fn lock(&self) -> MutexGuard<'_, ReportState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records that a part has ended.
     pub(super) fn end_part(&self, part: &BroadcastReport) {
         self.waiting.end_part(part.members);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.report.add(part);
         state.left -= 1;
         if state.left > 0 {

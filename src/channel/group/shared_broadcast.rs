@@ -26,11 +26,12 @@ use crate::{
     },
     error::{Error, Result, SendError},
     id::ChannelId,
+    machine::Mutex,
 };
 use std::{
     any::{Any, type_name},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 /// The recipients of a broadcast.
@@ -112,7 +113,7 @@ impl<M: Clone + Send + Sync + 'static> SharedMessage for SharedBroadcast<M> {
 
     fn encoded(&self, encoder: Encoder, encode: &mut dyn FnMut() -> Encoding) -> Encoding {
         // Held while encoding: other loops wait for the encoding instead of repeating it.
-        let mut encodings = self.encodings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut encodings = self.encodings.lock();
         if let Some((_, made)) = encodings.iter().find(|(by, _)| *by == encoder) {
             return made.clone();
         }

@@ -14,12 +14,13 @@ use crate::{
     channel::{close_cause::CloseCause, config::ChannelConfig, exchanges::Exchanges},
     error::{Error, Resource, Result},
     id::ChannelId,
+    machine::Mutex,
     sync::{HeldInput, Permits},
 };
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
@@ -82,14 +83,14 @@ impl ChannelShared {
     /// Sets the types of the pipeline that has replaced the first one.
     pub(crate) fn set_types(&self, types: PipelineTypes) {
         let current = self.replaced.get_or_init(|| Box::new(Mutex::new(types)));
-        *current.lock().unwrap_or_else(PoisonError::into_inner) = types;
+        *current.lock() = types;
     }
 
     /// Returns whether a handle fits the pipeline. Every handle does until the pipeline is
     /// replaced.
     #[inline]
     pub(super) fn fits(&self, fits: impl FnOnce(PipelineTypes) -> bool) -> bool {
-        self.replaced.get().is_none_or(|types| fits(*types.lock().unwrap_or_else(PoisonError::into_inner)))
+        self.replaced.get().is_none_or(|types| fits(*types.lock()))
     }
 
     /// Publishes that the output has ended, and fails the waiters for writability.
@@ -127,7 +128,7 @@ impl ChannelShared {
     pub(super) fn size_hint(&self) -> SizeHint {
         match self.replaced.get() {
             None => self.producers.size_hint(),
-            Some(types) => types.lock().unwrap_or_else(PoisonError::into_inner).size_hint,
+            Some(types) => types.lock().size_hint,
         }
     }
 

@@ -11,12 +11,8 @@ use super::{
     bucket::{Booking, Bucket},
     direction::Direction,
 };
-use crate::clock::nanos;
-use std::{
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
-};
+use crate::{clock::nanos, machine::Mutex};
+use std::{fmt, sync::Arc, time::Instant};
 
 /// Rate limits that many channels share, for example those of a server, a tenant or a link. Clones
 /// are handles to the same group.
@@ -77,18 +73,18 @@ impl SharedTraffic {
 
     /// Returns the limits.
     pub fn limits(&self) -> TrafficLimits {
-        self.state().limits
+        self.0.lock().limits
     }
 
     /// Changes the limits, on any thread. A channel that is waiting resumes at its earlier time.
     pub fn set(&self, limits: TrafficLimits) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         (state.limits, state.is_changed) = (limits, true);
     }
 
     /// Takes up to `want` bytes and returns their number, or `None` if there is no limit.
     pub(super) fn take(&self, direction: Direction, want: usize, now: Instant) -> Option<usize> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let now = state.at(now);
         let side = state.side(direction);
         let bucket = side.bucket.as_mut()?;
@@ -99,7 +95,7 @@ impl SharedTraffic {
     /// Reserves a share in advance and counts the channel as waiting. The time of the booking is in
     /// nanoseconds from now. `None` if there is no limit.
     pub(super) fn book(&self, direction: Direction, now: Instant) -> Option<Booking> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let now = state.at(now);
         let side = state.side(direction);
         let booking = side.bucket.as_mut()?.book(side.waiting, now);
@@ -109,20 +105,16 @@ impl SharedTraffic {
 
     /// Records that a channel has ended its wait.
     pub(super) fn waited(&self, direction: Direction) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let side = state.side(direction);
         side.waiting = side.waiting.saturating_sub(1);
     }
 
     /// Returns bytes that have not moved.
     pub(super) fn give_back(&self, direction: Direction, bytes: usize) {
-        if let Some(bucket) = &mut self.state().side(direction).bucket {
+        if let Some(bucket) = &mut self.0.lock().side(direction).bucket {
             bucket.give_back(bytes);
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, SharedLimits> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

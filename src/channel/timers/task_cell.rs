@@ -8,12 +8,10 @@
 use super::scheduled_task::NEVER;
 use crate::{
     error::{Error, drop_guarded},
+    machine::Mutex,
     sync::{Completer, Completion, completion},
 };
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A task with the body `B`, which holds its permit, and a result of type `T`.
 pub(crate) struct TaskCell<B, T> {
@@ -39,13 +37,9 @@ impl<B, T> TaskCell<B, T> {
         (TaskCell { state, deadline: AtomicU64::new(deadline) }, completion)
     }
 
-    fn lock(&self) -> MutexGuard<'_, TaskState<B, T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Ends the task before its next run. Returns whether this call ended it.
     pub(crate) fn end(&self, why: Error) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match std::mem::replace(&mut *state, TaskState::Ended) {
             TaskState::Waiting(body, completer) => {
                 drop(state);
@@ -75,7 +69,7 @@ impl<B, T> TaskCell<B, T> {
     }
 
     fn begin(&self, during_run: TaskState<B, T>) -> Option<(B, Completer<T>)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match std::mem::replace(&mut *state, during_run) {
             TaskState::Waiting(body, completer) => Some((body, completer)),
             other => {
@@ -90,7 +84,7 @@ impl<B, T> TaskCell<B, T> {
     /// # Errors
     /// `body` and `completer` if the task was cancelled during the run. The caller ends it.
     pub(crate) fn put_back(&self, body: B, completer: Completer<T>) -> Result<(), (B, Completer<T>)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if matches!(*state, TaskState::Running) {
             *state = TaskState::Waiting(body, completer);
             return Ok(());
@@ -101,14 +95,14 @@ impl<B, T> TaskCell<B, T> {
 
     /// Ends a task whose body is borrowed, after its last run.
     pub(crate) fn end_run(&self, body: B, completer: Completer<T>, why: Error) {
-        *self.lock() = TaskState::Ended;
+        *self.state.lock() = TaskState::Ended;
         drop_guarded(body);
         completer.complete(Err(why));
     }
 
     /// Returns whether the task is waiting for a run.
     pub(crate) fn is_waiting(&self) -> bool {
-        matches!(*self.lock(), TaskState::Waiting(..))
+        matches!(*self.state.lock(), TaskState::Waiting(..))
     }
 
     /// Sets when the next run is due.

@@ -12,11 +12,11 @@ use crate::durable::{
     topic::{Answering, TopicHandler},
     unix_millis::present_millis,
 };
-use crate::{channel::ScheduledTask, clock::nanos, error::Error, event_loop::EventLoop, sync::Completer};
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+use crate::{
+    channel::ScheduledTask, clock::nanos, error::Error, event_loop::EventLoop, machine::Mutex,
+    sync::Completer,
 };
+use std::{sync::Arc, time::Duration};
 
 /// The largest number of messages that the engine handles in a turn of the loop.
 const MESSAGES_PER_TURN: usize = 1024;
@@ -73,7 +73,7 @@ impl Driver {
     fn loop_ended(self: &Arc<Self>) {
         let mut steps = Vec::new();
         {
-            let mut engine = locked(&self.engine);
+            let mut engine = self.engine.lock();
             let now = self.now();
             self.port
                 .inbox
@@ -121,7 +121,7 @@ impl Driver {
         let messages = self.port.inbox.take(MESSAGES_PER_TURN);
         let mut steps = Vec::new();
         let deadline = {
-            let mut engine = locked(&self.engine);
+            let mut engine = self.engine.lock();
             let now = self.now();
             messages.into_iter().for_each(|message| engine.handle(message, now, &mut steps));
             engine.poll(now, &mut steps);
@@ -133,7 +133,7 @@ impl Driver {
             let driver = self.clone();
             self.event_loop.schedule_always_at(deadline, move || driver.timer_expired()).ok()
         });
-        if let Some(old) = std::mem::replace(&mut *locked(&self.next_poll), timer) {
+        if let Some(old) = std::mem::replace(&mut *self.next_poll.lock(), timer) {
             old.cancel();
         }
     }
@@ -144,7 +144,7 @@ impl Driver {
                 EngineStep::Fire(firing) => {
                     let topic = firing.row.topic;
                     let answering = Answering::new(firing, self.port.clone());
-                    if let Some(handler) = locked(&self.handlers).get_mut(topic) {
+                    if let Some(handler) = self.handlers.lock().get_mut(topic) {
                         handler(answering);
                     }
                 }
@@ -210,9 +210,4 @@ impl Drop for Ending {
 
 fn complete_all(completers: Vec<Completer<()>>, result: &Result<(), Error>) {
     completers.into_iter().for_each(|completer| completer.complete(result.clone()));
-}
-
-/// A panic in a handler is caught, so the values behind the locks are consistent.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,10 +5,11 @@
 //! at most `max_bytes`. Others are dropped, and a message behind them makes the engine load again.
 
 use super::message::EngineMessage;
+use crate::machine::Mutex;
 use std::{
     collections::VecDeque,
     sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError,
+        OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -74,13 +75,13 @@ impl EngineInbox {
     }
 
     pub(in crate::durable) fn tell(&self, message: EngineMessage) {
-        self.lock().push(message, self.max_bytes);
+        self.queue.lock().push(message, self.max_bytes);
         self.wake();
     }
 
     pub(in crate::durable) fn tell_all(&self, messages: Vec<EngineMessage>) {
         if !messages.is_empty() {
-            let mut queue = self.lock();
+            let mut queue = self.queue.lock();
             messages.into_iter().for_each(|message| queue.push(message, self.max_bytes));
             drop(queue);
             self.wake();
@@ -105,7 +106,7 @@ impl EngineInbox {
     /// Takes messages. Those that are left, and later ones, wake the loop again.
     pub(in crate::durable) fn take(&self, limit: usize) -> Vec<EngineMessage> {
         self.is_woken.store(false, Ordering::Release);
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         let taken = queue.take(limit);
         let is_empty = queue.messages.is_empty();
         drop(queue);
@@ -113,10 +114,6 @@ impl EngineInbox {
             self.wake();
         }
         taken
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

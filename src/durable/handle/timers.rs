@@ -11,13 +11,11 @@ use crate::durable::{
 };
 use crate::{
     error::{Error, Result},
+    machine::Mutex,
     sync::{Completion, completion},
 };
 use serde::Serialize;
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fmt, sync::Arc};
 
 /// Timers that survive the program.
 ///
@@ -117,11 +115,11 @@ impl DurableTimers {
         let work = move |transaction: &mut StoreTransaction<'_>| {
             let work = work.take().ok_or("the transaction is not repeated")?;
             let value = work(transaction)?;
-            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+            *result.lock() = Some(value);
             Ok(())
         };
         let reply = move |committed: Result| {
-            let value = value.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let value = value.lock().take();
             completer.complete(committed.and_then(|()| value.ok_or(Error::ShutDown)));
             drop(permit);
         };

@@ -10,13 +10,14 @@ use crate::durable::{
 use crate::{
     error::{Result, panic_message},
     event_loop::EventLoop,
+    machine::Mutex,
 };
 use serde::de::DeserializeOwned;
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, ThreadId},
@@ -226,12 +227,12 @@ impl DueReply {
     }
 
     fn set_handler(&self, thread: Option<ThreadId>) {
-        *self.state.handler.lock().unwrap_or_else(PoisonError::into_inner) = thread;
+        *self.state.handler.lock() = thread;
     }
 
     /// Returns whether the handler runs on this thread.
     fn is_in_handler(&self) -> bool {
-        let handler = *self.state.handler.lock().unwrap_or_else(PoisonError::into_inner);
+        let handler = *self.state.handler.lock();
         handler == Some(thread::current().id())
     }
 

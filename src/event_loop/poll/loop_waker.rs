@@ -4,12 +4,12 @@
 //! thread is unparked instead, because it is not in its poll. Any thread calls [`LoopWaker::wake`].
 //! The loop's thread calls the other functions. Owns the waker, and no other part of the poll.
 
+use crate::machine::Mutex;
 #[cfg(feature = "simulation")]
 use crate::machine::simulated::SimulatedWaker;
 use mio::Waker;
 use std::{
     io::{self, ErrorKind},
-    sync::{Mutex, MutexGuard, PoisonError},
     thread::{self, Thread},
     time::{Duration, Instant},
 };
@@ -48,16 +48,12 @@ impl LoopWaker {
         LoopWaker(Mutex::new(Target { waker, parked: None }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Target> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Ends the sleep. Retries a few times: a signal may interrupt a write, and other errors may be
     /// transient too.
     pub(in crate::event_loop) fn wake(&self) -> io::Result<()> {
         // If the waker were swapped in mid-write, the wake would be lost with the dropped poll. The
         // lock prevents that.
-        let mut target = self.lock();
+        let mut target = self.0.lock();
         if let Some(thread) = target.parked.take() {
             thread.unpark();
             return Ok(());
@@ -76,7 +72,7 @@ impl LoopWaker {
 
     /// Directs later wakes to another poll.
     pub(in crate::event_loop) fn swap(&self, waker: PollWaker) {
-        self.lock().waker = waker;
+        self.0.lock().waker = waker;
     }
 
     /// Parks the calling thread, which is the loop's, until [`wake`](LoopWaker::wake) is called,
@@ -86,7 +82,7 @@ impl LoopWaker {
     /// before it calls `wake`, so a wake that came before this call is noticed.
     #[allow(clippy::disallowed_methods, reason = "the limit is the real time of the owner of a manual loop")]
     pub(in crate::event_loop) fn park(&self, limit: Option<Duration>, is_asleep: impl Fn() -> bool) {
-        self.lock().parked = Some(thread::current());
+        self.0.lock().parked = Some(thread::current());
         let begun = Instant::now();
         while is_asleep() {
             match limit {
@@ -97,6 +93,6 @@ impl LoopWaker {
                 },
             }
         }
-        self.lock().parked = None;
+        self.0.lock().parked = None;
     }
 }

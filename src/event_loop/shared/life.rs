@@ -12,9 +12,10 @@ use crate::{
         shutdown::{RemindOfShutdown, ShutdownHooks},
         task::Task,
     },
+    machine::Mutex,
     sync::{Completion, Locked, Waiters, completion},
 };
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, atomic::Ordering};
+use std::sync::{OnceLock, atomic::Ordering};
 
 /// The state of a loop. It only moves forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,14 +64,10 @@ impl Default for Termination {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl LoopShared {
     /// Sets how the first submission starts the loop.
     pub(crate) fn start_by(&self, start: StartLoop) {
-        *lock(&self.end.unstarted) = Some(start);
+        *self.end.unstarted.lock() = Some(start);
     }
 
     #[inline]
@@ -97,7 +94,7 @@ impl LoopShared {
             Ordering::SeqCst,
         );
         if swap.is_ok()
-            && let Some(start) = lock(&self.end.unstarted).take()
+            && let Some(start) = self.end.unstarted.lock().take()
             && let Err(e) = start()
         {
             let error = Error::io("starting the event loop's thread", e);
@@ -112,7 +109,7 @@ impl LoopShared {
     pub(crate) fn shut_down(&self, request: ShutdownRequest, share: AcceptedShare) {
         let at = self.time.now();
         {
-            let mut asked = lock(&self.end.request);
+            let mut asked = self.end.request.lock();
             if asked.is_some() {
                 drop(asked);
                 // This may wake the other loops.
@@ -128,7 +125,7 @@ impl LoopShared {
             Ordering::SeqCst,
         );
         if unstarted.is_ok() {
-            drop(lock(&self.end.unstarted).take());
+            drop(self.end.unstarted.lock().take());
             self.set_terminated(None);
             return;
         }
@@ -138,17 +135,17 @@ impl LoopShared {
 
     /// Drops the loop's share of the drain of accepted channels, unless the loop has taken it.
     fn drop_share(&self) {
-        let share = lock(&self.end.request).as_mut().and_then(|requested| requested.share.take());
+        let share = self.end.request.lock().as_mut().and_then(|requested| requested.share.take());
         drop(share);
     }
 
     pub(crate) fn is_shutdown_requested(&self) -> bool {
-        lock(&self.end.request).is_some()
+        self.end.request.lock().is_some()
     }
 
     /// Returns the requested shutdown, its time and the loop's share, once.
     pub(crate) fn take_shutdown_request(&self) -> Option<(ShutdownRequest, u64, AcceptedShare)> {
-        let mut asked = lock(&self.end.request);
+        let mut asked = self.end.request.lock();
         let Requested { request, at, share } = asked.as_mut()?;
         Some((*request, *at, share.take()?))
     }

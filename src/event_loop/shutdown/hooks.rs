@@ -7,12 +7,12 @@
 use crate::{
     error::{Error, Resource, Result, panic_message},
     event_loop::task::Task,
+    machine::Mutex,
     sync::Activity,
 };
 use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 /// The maximum number of hooks over the life of a loop. It also ends a chain of hooks that add
@@ -30,17 +30,13 @@ struct HookList {
 }
 
 impl ShutdownHooks {
-    fn lock(&self) -> MutexGuard<'_, HookList> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a hook that runs when the loop has ended.
     ///
     /// # Errors
     /// [`Error::ShutDown`] if the hooks have already run, or [`Error::Full`] if [`MAX_HOOKS`] were
     /// added.
     pub(crate) fn add(&self, hook: Task) -> Result {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         if state.over {
             return Err(Error::ShutDown);
         }
@@ -65,7 +61,7 @@ impl ShutdownHooks {
     }
 
     fn next(&self) -> Option<Task> {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let next = state.waiting.pop_front();
         state.over = next.is_none();
         next

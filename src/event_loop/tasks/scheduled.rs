@@ -14,6 +14,7 @@ use crate::{
     error::{Error, Resource, Result, caught, drop_guarded, panic_message},
     event_loop::{mail::LoopMail, shared::LoopShared},
     log_throttle::{LogAt, LogTopic, PANICS, TASKS_FAILED, log_throttled},
+    machine::Mutex,
     sync::Completion,
     timer::QueueKey,
 };
@@ -22,7 +23,7 @@ use std::{
     any::Any,
     fmt,
     panic::{AssertUnwindSafe, Location, catch_unwind},
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
 };
 
 pub(in crate::event_loop) struct TaskEntry<T> {
@@ -149,11 +150,11 @@ impl<T: Send + 'static> Scheduled for TaskEntry<T> {
     }
 
     fn set_queue_key(&self, queue_key: Option<QueueKey>) {
-        *self.queue_key.lock().unwrap_or_else(PoisonError::into_inner) = queue_key;
+        *self.queue_key.lock() = queue_key;
     }
 
     fn queue_key(&self) -> Option<QueueKey> {
-        *self.queue_key.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.queue_key.lock()
     }
 }
 

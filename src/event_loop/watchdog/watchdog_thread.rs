@@ -13,12 +13,13 @@ use super::{
 use crate::{
     clock::{Clock, SystemClock},
     error::panic_message,
+    machine::Mutex,
     sync::{Activity, ReceiveError, Receiver, Sender, channel},
 };
 use std::{
     fmt, io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     thread,
     time::{Duration, Instant},
 };
@@ -82,7 +83,7 @@ impl WatchdogThread {
 
     /// Returns the sender to the thread. Starts the thread if it is not running.
     fn commands(self: &Arc<Self>) -> io::Result<Arc<Sender<Command>>> {
-        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut commands = self.commands.lock();
         if let Some(commands) = commands.upgrade() {
             return Ok(commands);
         }

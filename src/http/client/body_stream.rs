@@ -8,14 +8,11 @@
 use crate::{
     error::{Error, Result},
     http::{Headers, Response, body::chunk_weight},
+    machine::Mutex,
     sync::{Completer, Completion, Unwanted, cancellable},
 };
 use bytes::Bytes;
-use std::{
-    collections::VecDeque,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, fmt, sync::Arc};
 
 /// A response whose body is read as it arrives, from
 /// [`Call::streamed`](crate::http::Call::streamed).
@@ -88,15 +85,11 @@ struct State {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Gives the consumer that waits the next part, or the end behind the last part. If another
     /// thread is doing that, it continues with the consumer that waits then.
     fn settle(&self) {
         let mut resumes = false;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if std::mem::replace(&mut state.is_settling, true) {
             return;
         }
@@ -105,7 +98,7 @@ impl Shared {
                 state.buffered -= chunk_weight(&bytes);
                 drop(state);
                 let is_taken = completer.deliver(Ok(Some(bytes.clone())));
-                state = self.lock();
+                state = self.state.lock();
                 if !is_taken {
                     state.put_back(bytes);
                 } else if state.is_paused && state.buffered < BodyStream::MAX_BUFFERED / 2 {
@@ -116,7 +109,7 @@ impl Shared {
                 let end = end.as_ref().map(|_| None).map_err(Clone::clone);
                 drop(state);
                 completer.complete(end);
-                state = self.lock();
+                state = self.state.lock();
             } else {
                 state.waiting = Some(completer);
                 break;
@@ -166,11 +159,11 @@ impl BodyStream {
         let shared = Arc::downgrade(&self.shared);
         let (completer, completion) = cancellable(None, move |unwanted: Unwanted<Option<Bytes>>| {
             if let (Unwanted::Result(Some(bytes)), Some(shared)) = (unwanted, shared.upgrade()) {
-                shared.lock().put_back(bytes);
+                shared.state.lock().put_back(bytes);
                 shared.settle();
             }
         });
-        let earlier = self.shared.lock().waiting.replace(completer);
+        let earlier = self.shared.state.lock().waiting.replace(completer);
         drop(earlier);
         self.shared.settle();
         completion
@@ -178,7 +171,7 @@ impl BodyStream {
 
     /// Returns the trailers of a chunked body, after its end.
     pub fn trailers(&self) -> Option<Headers> {
-        match &self.shared.lock().end {
+        match &self.shared.state.lock().end {
             Some(Ok(trailers)) => Some(trailers.clone()),
             _ => None,
         }
@@ -187,7 +180,7 @@ impl BodyStream {
 
 impl Drop for BodyStream {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.is_dropped = true;
         state.buffered = 0;
         let parts = std::mem::take(&mut state.parts);
@@ -202,7 +195,7 @@ impl Drop for BodyStream {
 
 impl fmt::Debug for BodyStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.shared.lock();
+        let state = self.shared.state.lock();
         let mut debug = f.debug_struct("BodyStream");
         debug.field("buffered", &state.buffered).field("has_ended", &state.end.is_some()).finish()
     }
@@ -213,7 +206,7 @@ impl BodySender {
     ///
     /// [`is_paused`]: BodySender::is_paused
     pub(super) fn push(&self, bytes: Bytes) -> bool {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         if state.is_dropped {
             return false;
         }
@@ -224,23 +217,23 @@ impl BodySender {
         if is_awaited {
             self.shared.settle();
         }
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.is_paused |= state.buffered >= BodyStream::MAX_BUFFERED;
         state.is_paused
     }
 
     pub(super) fn is_paused(&self) -> bool {
-        self.shared.lock().is_paused
+        self.shared.state.lock().is_paused
     }
 
     /// Returns whether the consumer has dropped the stream.
     pub(super) fn is_dropped(&self) -> bool {
-        self.shared.lock().is_dropped
+        self.shared.state.lock().is_dropped
     }
 
     /// Ends the stream. The first end counts.
     pub(super) fn end(&self, end: Result<Headers>) {
-        self.shared.lock().end.get_or_insert(end);
+        self.shared.state.lock().end.get_or_insert(end);
         self.shared.settle();
     }
 }

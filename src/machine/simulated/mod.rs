@@ -51,13 +51,14 @@ pub(crate) use world::{
     WorldStep,
 };
 
+use crate::machine::mutex::Mutex;
 use std::{
     cell::{Cell, RefCell},
     io,
     marker::PhantomData,
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, MutexGuard, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -93,7 +94,7 @@ impl Shared {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+        self.world.lock()
     }
 
     /// Returns the registry that mio passes to each source that is registered.

@@ -8,8 +8,9 @@
 //! simulation does not control. Then the simulation is over: all other threads are unwound at once,
 //! without turns, so that nothing is left of it but the thread that is stuck.
 
+use crate::machine::mutex::Mutex;
 use std::{
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Condvar, PoisonError},
     thread::{self, JoinHandle, Thread},
     time::Duration,
 };
@@ -79,24 +80,20 @@ fn put<T>(list: &mut Vec<Option<T>>, index: usize, value: T) {
 }
 
 impl Turns {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sets how long a thread may keep its turn, in real time.
     pub(crate) fn set_longest(&self, longest: Duration) {
-        self.lock().longest = longest;
+        self.state.lock().longest = longest;
     }
 
     /// Keeps the handle of a thread that was started, and has not had a turn.
     pub(super) fn started(&self, index: usize, handle: JoinHandle<()>) {
-        put(&mut self.lock().handles, index, handle);
+        put(&mut self.state.lock().handles, index, handle);
     }
 
     /// Waits for the turn of the calling thread. Returns `false` if the thread is to be unwound.
     pub(super) fn wait(&self, index: usize) -> bool {
         loop {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             match state.turn {
                 _ if state.is_over => return false,
                 Turn::Thread(next) if next == index => return true,
@@ -111,7 +108,7 @@ impl Turns {
 
     /// Gives the turn of the calling thread back to the driver.
     pub(super) fn give_back(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.turn = Turn::Driver;
         drop(state);
         self.passed.notify_one();
@@ -119,7 +116,7 @@ impl Turns {
 
     /// Gives the turn back for the last time, because the calling thread ends.
     pub(super) fn end(&self, index: usize) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.ended = state.handles.get_mut(index).and_then(Option::take).filter(|_| !state.is_over);
         drop(state);
         self.give_back();
@@ -127,7 +124,7 @@ impl Turns {
 
     /// Ends the simulation, because the calling thread was killed and does not unwind.
     pub(super) fn end_without_unwinding(&self) {
-        self.lock().does_not_unwind = true;
+        self.state.lock().does_not_unwind = true;
         self.give_back();
     }
 
@@ -143,7 +140,7 @@ impl Turns {
 
     #[allow(clippy::disallowed_methods, reason = "guards against threads that never give the turn back")]
     fn pass(&self, index: usize, to: Turn) -> Result<(), Stuck> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.is_over {
             return Ok(());
         }
@@ -178,7 +175,7 @@ impl Turns {
 
     /// Ends the simulation: all threads that wait are unwound, without turns.
     pub(crate) fn abandon(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.is_over = true;
         state.turn = Turn::Driver;
         state.handles.clear();
@@ -187,6 +184,6 @@ impl Turns {
 
     /// Returns whether the simulation was ended because a thread is stuck.
     pub(crate) fn is_over(&self) -> bool {
-        self.lock().is_over
+        self.state.lock().is_over
     }
 }

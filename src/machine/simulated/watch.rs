@@ -5,9 +5,10 @@
 //! starts, looks at all simulations now and then, and writes a report to the standard error.
 
 use super::Shared;
+use crate::machine::mutex::Mutex;
 use std::{
     sync::{
-        Arc, Mutex, Once, PoisonError, Weak,
+        Arc, Once, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     thread,
@@ -54,7 +55,7 @@ static WATCHED: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 pub(super) fn watch(shared: &Arc<Shared>) {
     static STARTED: Once = Once::new();
     {
-        let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = WATCHED.lock();
         watched.retain(|shared| shared.strong_count() > 0);
         watched.push(Arc::downgrade(shared));
     }
@@ -69,7 +70,7 @@ fn look_again_and_again() {
     let mut looks = Looks::default();
     loop {
         thread::sleep(INTERVAL);
-        let watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let watched = WATCHED.lock().clone();
         for report in looks.look(watched.iter().filter_map(Weak::upgrade)) {
             eprintln!("{report}");
         }

@@ -100,7 +100,7 @@ impl<T> Completer<T> {
 
     /// Returns the callback if the operation is cancelled already.
     fn set_on_cancel(&self, new: OnCancel) -> Result<(), OnCancel> {
-        let mut state = self.inner.lock();
+        let mut state = self.inner.state.lock();
         let unused = match &mut *state {
             CompletionState::Pending { on_cancel, .. } => on_cancel.replace(new),
             // Nobody is left to cancel it.
@@ -121,13 +121,13 @@ impl<T> Completer<T> {
 
     /// Returns whether there is neither a result nor a cancel.
     pub(crate) fn is_pending(&self) -> bool {
-        self.inner.lock().is_pending()
+        self.inner.state.lock().is_pending()
     }
 
     /// Returns whether a consumer would get a result: it has neither cancelled nor dropped the
     /// completion.
     pub(crate) fn is_awaited(&self) -> bool {
-        match *self.inner.lock() {
+        match *self.inner.state.lock() {
             CompletionState::Pending { callback: Some(_), .. } => true,
             CompletionState::Pending { callback: None, .. } => Arc::strong_count(&self.inner) > 1,
             _ => false,

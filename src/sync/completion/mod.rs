@@ -25,7 +25,7 @@ pub use completer::Completer;
 
 use super::{
     loop_id,
-    primitives::{Condvar, Mutex, MutexGuard},
+    primitives::{Condvar, Mutex},
 };
 use crate::{
     error::{Error, Result, drop_guarded},
@@ -35,7 +35,7 @@ use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::{Arc, PoisonError},
+    sync::Arc,
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
@@ -187,11 +187,6 @@ impl Loops {
 }
 
 impl<T> CompletionShared<T> {
-    fn lock(&self) -> MutexGuard<'_, CompletionState<T>> {
-        // A panic cannot leave the state inconsistent, so poisoning is ignored.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Delivers the result unless there is one. Returns whether this was the first result; later
     /// ones are dropped.
     fn complete(&self, result: Result<T>) -> bool {
@@ -205,7 +200,7 @@ impl<T> CompletionShared<T> {
     /// Delivers the first result, and returns the producer's callback for a cancel. `None` if there
     /// was a result before.
     fn finish(&self, result: Result<T>) -> Option<Option<OnCancel>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match std::mem::replace(&mut *state, CompletionState::Taken) {
             CompletionState::Pending { callback: Some(callback), on_cancel, .. } => {
                 drop(state);
@@ -242,7 +237,7 @@ impl<T> CompletionShared<T> {
     /// result.
     #[cold]
     fn give_up(&self, cancel: &Cancel<T>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let unwanted = match std::mem::replace(&mut *state, CompletionState::Taken) {
             wanted @ (CompletionState::Detached | CompletionState::Pending { callback: Some(_), .. }) => {
                 *state = wanted;
@@ -283,7 +278,7 @@ impl<T> Completion<T> {
 
     /// Wakes `waker` when there is a result, at once if there is one. The result stays.
     pub(crate) fn wake_when_done(&self, waker: Waker) {
-        let mut state = self.inner.lock();
+        let mut state = self.inner.state.lock();
         if let CompletionState::Pending { waker: waiting, .. } = &mut *state {
             let earlier = waiting.replace(waker);
             drop(state);
@@ -296,7 +291,7 @@ impl<T> Completion<T> {
 
     /// Takes the result if there is one.
     pub(crate) fn take(self) -> Option<Result<T>> {
-        let mut state = self.inner.lock();
+        let mut state = self.inner.state.lock();
         match std::mem::replace(&mut *state, CompletionState::Taken) {
             CompletionState::Done(result) => Some(result),
             other => {
@@ -308,7 +303,7 @@ impl<T> Completion<T> {
 
     /// Returns whether the result is available.
     pub fn is_done(&self) -> bool {
-        !self.inner.lock().is_pending()
+        !self.inner.state.lock().is_pending()
     }
 
     /// Blocks the calling thread until the operation is done.
@@ -339,7 +334,7 @@ impl<T> Completion<T> {
     }
 
     fn wait_until(&self, deadline: Option<Instant>) -> Option<Result<T>> {
-        let mut state = self.inner.lock();
+        let mut state = self.inner.state.lock();
         let mut time_is_up = false;
         loop {
             match std::mem::replace(&mut *state, CompletionState::Taken) {
@@ -378,7 +373,7 @@ impl<T> Completion<T> {
                 trampoline::run(move || callback(result));
             }
         };
-        let mut state = self.inner.lock();
+        let mut state = self.inner.state.lock();
         match std::mem::replace(&mut *state, CompletionState::Taken) {
             CompletionState::Pending { waker, on_cancel, .. } => {
                 let callback: Option<Callback<T>> = Some(Box::new(callback));
@@ -438,7 +433,7 @@ impl<T> Completion<T> {
     pub fn detach(self) {
         // Dropping any other completion does not affect its operation.
         if self.inner.cancel.is_some() {
-            let mut state = self.inner.lock();
+            let mut state = self.inner.state.lock();
             match std::mem::replace(&mut *state, CompletionState::Taken) {
                 CompletionState::Pending { waker, on_cancel, .. } => {
                     *state = CompletionState::Detached;
@@ -471,7 +466,7 @@ impl<T> Future for Completion<T> {
         // task may own the completer of this completion. So both happen without the lock.
         let mut next = None;
         loop {
-            let mut state = self.inner.lock();
+            let mut state = self.inner.state.lock();
             if let CompletionState::Pending { waker, .. } = &mut *state {
                 if waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
                     return Poll::Pending;

@@ -26,17 +26,11 @@
 
 mod space_waiters;
 
-use super::primitives::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
+use super::primitives::{AtomicU64, AtomicUsize, Mutex, Ordering};
 use crate::error::{Error, Resource, SendError, drop_guarded};
 use crossbeam_utils::CachePadded;
 use space_waiters::SpaceWaiters;
-use std::{
-    cell::Cell,
-    collections::VecDeque,
-    mem,
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{cell::Cell, collections::VecDeque, mem, sync::Arc, time::Duration};
 
 /// The number of entries in a chunk, which are taken under one lock.
 const CHUNK: usize = 128;
@@ -118,11 +112,6 @@ pub(crate) fn mailbox<T>(limit: usize) -> (Mailbox<T>, Inbox<T>) {
 }
 
 impl<T> Both<T> {
-    #[inline]
-    fn lock(&self) -> MutexGuard<'_, Queue<T>> {
-        self.front.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the number of waiting entries.
     fn len(&self) -> u64 {
         // Load `taken` first: entries taken by then have been counted in `entered`.
@@ -131,7 +120,7 @@ impl<T> Both<T> {
     }
 
     fn close(&self) {
-        self.lock().closed = true;
+        self.front.queue.lock().closed = true;
     }
 }
 
@@ -171,7 +160,7 @@ impl<T> Mailbox<T> {
     /// [`reason`](Mailbox::reason) converts the failure to an error.
     #[inline]
     pub(crate) fn put_with<V>(&self, value: V, make: impl FnOnce(V) -> T) -> Result<(), (NotPut, V)> {
-        let mut queue = self.both.lock();
+        let mut queue = self.both.front.queue.lock();
         if let Err(why) = self.admit(&mut queue) {
             return Err((why, value));
         }
@@ -247,7 +236,7 @@ impl<T> Mailbox<T> {
     /// Like [`put_always`](Mailbox::put_always), but constructs the entry from `value` after it was
     /// accepted, as [`put_with`](Mailbox::put_with) does.
     pub(crate) fn put_always_with<V>(&self, value: V, make: impl FnOnce(V) -> T) -> Result<(), SendError<V>> {
-        let mut queue = self.both.lock();
+        let mut queue = self.both.front.queue.lock();
         if queue.closed {
             return Err(SendError::new(value, Error::ShutDown));
         }
@@ -287,7 +276,7 @@ impl<T> Mailbox<T> {
         if self.both.len() == 0 {
             return false;
         }
-        let queue = self.both.lock();
+        let queue = self.both.front.queue.lock();
         queue.full.iter().flatten().chain(&queue.filling).any(wanted)
     }
 
@@ -329,7 +318,7 @@ impl<T> Inbox<T> {
         if self.is_empty() {
             return false;
         }
-        let mut queue = self.both.lock();
+        let mut queue = self.both.front.queue.lock();
         self.seen.set(self.both.front.entered.load(Ordering::Relaxed));
         let Some(chunk) = queue.full.pop_front() else {
             mem::swap(&mut self.chunk, &mut queue.filling);
@@ -452,7 +441,7 @@ mod tests {
             }
             assert!(inbox.is_empty() && inbox.take().is_none());
         }
-        let queue = mailbox.both.lock();
+        let queue = mailbox.both.front.queue.lock();
         assert_eq!(queue.spare.len(), SPARE, "the other chunks were freed");
         assert!(queue.full.capacity() <= 4 * SPARE);
     }

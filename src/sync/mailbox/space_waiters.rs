@@ -15,8 +15,8 @@
 //! queue nor its limit.
 
 use crate::machine;
-use crate::sync::primitives::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, fence};
-use std::{sync::PoisonError, time::Duration};
+use crate::sync::primitives::{AtomicUsize, Condvar, Mutex, Ordering, fence};
+use std::time::Duration;
 
 pub(super) struct SpaceWaiters {
     /// The number of threads between the start of their first check and the end of their last one.
@@ -30,16 +30,12 @@ impl SpaceWaiters {
         SpaceWaiters { waiting: AtomicUsize::new(0), lock: Mutex::new(()), made: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, ()> {
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Calls `attempt` immediately, after every notification, and once more after the timeout,
     /// until it returns a value.
     pub(super) fn wait<R>(&self, timeout: Duration, mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
         // Real time, regardless of the loop's clock, because this thread blocks.
         let deadline = machine::now().checked_add(timeout);
-        let mut guard = self.lock();
+        let mut guard = self.lock.lock();
         // Before the first look at the queue; pairs with the fence in `announce`.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -69,7 +65,7 @@ impl SpaceWaiters {
     /// Wakes all waiters for another attempt, regardless of the queue's length.
     #[cold]
     pub(super) fn wake_all(&self) {
-        drop(self.lock());
+        drop(self.lock.lock());
         self.made.notify_all();
     }
 }

@@ -12,11 +12,12 @@ use crate::{
     channel::InputGuard,
     codec::RespValue,
     error::{Error, PeerError, Result},
+    machine::Mutex,
     pipeline::{Context, Handler},
 };
 use bytes::Bytes;
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -24,10 +25,6 @@ use std::{
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) type SharedState = Arc<Mutex<State>>;
-
-pub(super) fn lock(shared: &SharedState) -> MutexGuard<'_, State> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 pub(super) struct ClientConnection {
     shared: SharedState,
@@ -49,7 +46,7 @@ impl ClientConnection {
         let Some((process, client)) = self.served else { return Ok(()) };
         let now_micros = unix_micros(ctx.exact_wall_time());
         let shared = self.shared.clone();
-        let mut state = lock(&shared);
+        let mut state = shared.lock();
         if !state.is_running(process) {
             drop(state);
             ctx.reset();
@@ -89,7 +86,7 @@ impl ClientConnection {
     fn send(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let Some((process, client)) = self.served else { return Ok(()) };
         let values = {
-            let mut state = lock(&self.shared);
+            let mut state = self.shared.lock();
             if state.is_running(process) { state.process.pubsub.take(client) } else { None }
         };
         match values {
@@ -105,7 +102,7 @@ impl ClientConnection {
     /// Removes the connection from the process.
     fn leave(&mut self) {
         if let Some((process, client)) = self.served.take() {
-            let mut state = lock(&self.shared);
+            let mut state = self.shared.lock();
             if state.process.number == process {
                 state.process.disconnect(client);
             }
@@ -134,7 +131,7 @@ impl Handler for ClientConnection {
                 handle.channel().close_now();
             }
         });
-        let mut state = lock(&self.shared);
+        let mut state = self.shared.lock();
         if state.start != self.start || !state.disk.is_running(state.process.number) {
             drop(state);
             ctx.reset();
@@ -172,7 +169,7 @@ impl Handler for ClientConnection {
 
 /// Schedules a sync if the last write needs one.
 pub(super) fn schedule_sync(shared: &SharedState) {
-    let mut state = lock(shared);
+    let mut state = shared.lock();
     if !state.needs_sync() {
         return;
     }
@@ -189,7 +186,7 @@ pub(super) fn schedule_sync(shared: &SharedState) {
 
 /// Makes the writes of a process safe.
 fn sync(shared: &SharedState, process: u64) {
-    let mut state = lock(shared);
+    let mut state = shared.lock();
     if state.process.number == process {
         state.awaits_sync = false;
         state.disk.sync(process);

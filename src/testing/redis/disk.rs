@@ -7,11 +7,8 @@ use super::{
     session::Wake,
     settings::Persistence,
 };
-use std::{
-    collections::VecDeque,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use crate::machine::Mutex;
+use std::{collections::VecDeque, fmt, sync::Arc};
 
 /// The append-only file of a simulated Redis. A clone is a handle to the same disk.
 ///
@@ -64,13 +61,13 @@ impl RedisDisk {
 
     /// Returns the number of writes that a crash may lose.
     pub fn unsynced(&self) -> usize {
-        let disk = self.lock();
+        let disk = self.0.lock();
         (disk.end() - disk.synced) as usize
     }
 
     /// Returns the number of writes lost in crashes and failovers.
     pub fn lost(&self) -> u64 {
-        self.lock().lost
+        self.0.lock().lost
     }
 
     /// Crashes as in a power failure: of the writes that are not safe, `seed` decides how many are
@@ -78,7 +75,7 @@ impl RedisDisk {
     /// again. Returns the number of lost writes.
     pub fn crash(&self, seed: u64) -> usize {
         let (lost, wake) = {
-            let mut disk = self.lock();
+            let mut disk = self.0.lock();
             (disk.crash(seed), disk.end_process())
         };
         if let Some(wake) = wake {
@@ -89,7 +86,7 @@ impl RedisDisk {
 
     /// Ends the process that may write. Its connections are cut.
     pub(super) fn end_process(&self) {
-        let wake = self.lock().end_process();
+        let wake = self.0.lock().end_process();
         if let Some(wake) = wake {
             wake();
         }
@@ -97,18 +94,18 @@ impl RedisDisk {
 
     /// Returns whether a process may write.
     pub(super) fn is_running(&self, process: u64) -> bool {
-        self.lock().process == process
+        self.0.lock().process == process
     }
 
     /// Sets what wakes the connections of the process that may write.
     pub(super) fn set_wake(&self, wake: Wake) {
-        self.lock().wake = Some(wake);
+        self.0.lock().wake = Some(wake);
     }
 
     /// Starts a process with the keys on the disk. Returns its number and its keys. What is left of
     /// the file is safe.
     pub(super) fn start(&self, persistence: Persistence, seed: Option<u64>) -> (u64, Keyspace) {
-        let mut disk = self.lock();
+        let mut disk = self.0.lock();
         disk.process += 1;
         if persistence == Persistence::Never {
             let image_units = disk.image_units;
@@ -123,7 +120,7 @@ impl RedisDisk {
 
     /// Starts a process on a replica that lacks the last writes. Returns its number and its keys.
     pub(super) fn fail_over(&self, lag: usize) -> (u64, Keyspace) {
-        let mut disk = self.lock();
+        let mut disk = self.0.lock();
         disk.process += 1;
         let kept = disk.end().saturating_sub(lag.min(Self::MAX_LAG) as u64).max(disk.image_units);
         // The replica has its own file, which contains all of these writes.
@@ -139,7 +136,7 @@ impl RedisDisk {
         commands: Vec<Executed>,
         persistence: Persistence,
     ) -> bool {
-        let mut disk = self.lock();
+        let mut disk = self.0.lock();
         if disk.process != process {
             return false;
         }
@@ -153,7 +150,7 @@ impl RedisDisk {
 
     /// Makes all writes of a process safe.
     pub(super) fn sync(&self, process: u64) {
-        let mut disk = self.lock();
+        let mut disk = self.0.lock();
         if disk.process == process {
             disk.sync();
         }
@@ -161,11 +158,7 @@ impl RedisDisk {
 
     /// Returns the number of writes: the offset of the replication.
     pub(super) fn end(&self) -> u64 {
-        self.lock().end()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Disk> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().end()
     }
 }
 
@@ -234,7 +227,7 @@ fn apply(keyspace: &mut Keyspace, unit: &Unit) {
 
 impl fmt::Debug for RedisDisk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let disk = self.lock();
+        let disk = self.0.lock();
         f.debug_struct("RedisDisk")
             .field("writes", &disk.end())
             .field("synced", &disk.synced)
@@ -294,7 +287,7 @@ mod tests {
         let disk = RedisDisk::new();
         let (process, _) = disk.start(Persistence::Always, None);
         (0..3000).for_each(|key| assert!(set(&disk, process, key, Persistence::Always)));
-        assert_eq!(disk.lock().log.len(), RedisDisk::MAX_LAG);
+        assert_eq!(disk.0.lock().log.len(), RedisDisk::MAX_LAG);
         assert_eq!(keys(&disk.start(Persistence::Always, Some(1)).1), 3000);
         assert_eq!(keys(&disk.fail_over(RedisDisk::MAX_LAG + 1).1), 2000);
         assert_eq!(keys(&disk.fail_over(1).1), 2000, "the image is the oldest state");

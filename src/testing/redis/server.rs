@@ -1,7 +1,7 @@
 //! `RedisServer`: the handle of a simulated Redis.
 
 use super::{
-    connection::{ClientConnection, SharedState, lock, schedule_sync, unix_micros},
+    connection::{ClientConnection, SharedState, schedule_sync, unix_micros},
     disk::RedisDisk,
     process::ProcessCondition,
     script::ScriptContext,
@@ -16,16 +16,12 @@ use crate::{
     codec::{Resp, RespValue},
     error::Result,
     group::EventLoopGroup,
-    machine,
+    machine::{self, Mutex},
     sync::Random,
     transport::ToAddress,
 };
 use bytes::Bytes;
-use std::{
-    fmt,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 /// A simulated Redis. A clone is a handle to the same server. See the [module](super).
 ///
@@ -45,7 +41,7 @@ impl RedisServer {
     /// Sets when writes are safe. The default is [`Persistence::Always`].
     #[must_use]
     pub fn persistence(self, persistence: Persistence) -> Self {
-        lock(&self.shared).settings.persistence = persistence;
+        self.shared.lock().settings.persistence = persistence;
         self
     }
 
@@ -53,7 +49,7 @@ impl RedisServer {
     /// authenticate.
     #[must_use]
     pub fn password(self, password: impl Into<String>) -> Self {
-        lock(&self.shared).settings.password = Some(password.into());
+        self.shared.lock().settings.password = Some(password.into());
         self
     }
 
@@ -61,7 +57,7 @@ impl RedisServer {
     /// [`password`](RedisServer::password).
     #[must_use]
     pub fn user(self, user: RedisUser) -> Self {
-        lock(&self.shared).settings.users.insert(user.name.clone(), user);
+        self.shared.lock().settings.users.insert(user.name.clone(), user);
         self
     }
 
@@ -70,7 +66,7 @@ impl RedisServer {
     /// [`remove_key`](RedisServer::remove_key).
     #[must_use]
     pub fn maxmemory_policy(self, policy: impl Into<String>) -> Self {
-        lock(&self.shared).settings.maxmemory_policy = policy.into();
+        self.shared.lock().settings.maxmemory_policy = policy.into();
         self
     }
 
@@ -78,7 +74,7 @@ impl RedisServer {
     /// [`load_for`](RedisServer::load_for). The default is zero.
     #[must_use]
     pub fn loading_time(self, time: Duration) -> Self {
-        lock(&self.shared).settings.loading_time = time;
+        self.shared.lock().settings.loading_time = time;
         self
     }
 
@@ -105,7 +101,7 @@ impl RedisServer {
         source: &str,
         body: impl Fn(&mut ScriptContext<'_>) -> std::result::Result<RespValue, RespValue> + Send + Sync + 'static,
     ) -> Self {
-        lock(&self.shared).scripts.insert(source, Arc::new(body));
+        self.shared.lock().scripts.insert(source, Arc::new(body));
         self
     }
 
@@ -117,7 +113,7 @@ impl RedisServer {
     pub fn bind<E: ToAddress>(&self, group: &EventLoopGroup, address: E) -> Result<Server<E::Address>> {
         self.end_process();
         let (start, loading_time) = {
-            let mut state = lock(&self.shared);
+            let mut state = self.shared.lock();
             let crash_seed = machine::seed();
             let seed = crash_seed.unwrap_or_else(Random::system_seed);
             state.start_process(seed, crash_seed);
@@ -155,12 +151,12 @@ impl RedisServer {
 
     /// Sets whether the server is a replica, which refuses writes with `READONLY`.
     pub fn set_read_only(&self, is_read_only: bool) {
-        lock(&self.shared).process.conditions.is_read_only = is_read_only;
+        self.shared.lock().process.conditions.is_read_only = is_read_only;
     }
 
     /// Sets whether `maxmemory` is reached: commands that need memory are refused with `OOM`.
     pub fn set_out_of_memory(&self, is_out_of_memory: bool) {
-        lock(&self.shared).process.conditions.is_out_of_memory = is_out_of_memory;
+        self.shared.lock().process.conditions.is_out_of_memory = is_out_of_memory;
     }
 
     /// Replaces the process by that of a replica that lacks the last `lag` writes, at most
@@ -168,7 +164,7 @@ impl RedisServer {
     /// become the master, at the same address.
     pub fn fail_over(&self, lag: usize) {
         self.end_process();
-        let mut state = lock(&self.shared);
+        let mut state = self.shared.lock();
         state.fail_over(lag);
         state.disk.set_wake(self.wake());
     }
@@ -184,7 +180,7 @@ impl RedisServer {
     }
 
     fn interfere(&self, database: usize, args: &[Bytes]) {
-        let mut state = lock(&self.shared);
+        let mut state = self.shared.lock();
         let Some(now) = state.event_loop.as_ref().map(|event_loop| event_loop.shared.time.wall_time()) else {
             return;
         };
@@ -195,7 +191,7 @@ impl RedisServer {
 
     /// Ends the process that uses the disk, which may be that of another server.
     fn end_process(&self) {
-        let disk = lock(&self.shared).disk.clone();
+        let disk = self.shared.lock().disk.clone();
         disk.end_process();
     }
 
@@ -211,7 +207,7 @@ impl RedisServer {
 
     /// Begins a condition, which the loop of the server ends.
     fn begin(&self, condition: ProcessCondition, time: Duration) {
-        let mut state = lock(&self.shared);
+        let mut state = self.shared.lock();
         let Some(event_loop) = state.event_loop.clone() else { return };
         let request = state.begin(condition);
         drop(state);
@@ -225,14 +221,14 @@ impl RedisServer {
 
 /// Ends a condition, and continues with the requests that were held.
 fn end(shared: &SharedState, condition: ProcessCondition, request: u64) {
-    lock(shared).end(condition, request);
+    shared.lock().end(condition, request);
     wake_all(shared);
 }
 
 /// Makes all connections look at the process.
 fn wake_all(shared: &SharedState) {
     let woken: Vec<Wake> = {
-        let state = lock(shared);
+        let state = shared.lock();
         state.process.sessions.values().map(|session| session.wake.clone()).collect()
     };
     woken.iter().for_each(|wake| wake());
@@ -240,7 +236,7 @@ fn wake_all(shared: &SharedState) {
 
 impl fmt::Debug for RedisServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = lock(&self.shared);
+        let state = self.shared.lock();
         f.debug_struct("RedisServer")
             .field("connections", &state.process.sessions.len())
             .field("settings", &state.settings)

@@ -1,6 +1,7 @@
 //! What programs of a simulation record for its checks.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use crate::machine::Mutex;
+use std::sync::Arc;
 
 /// A list that programs of a simulation write and its checks read. Clones share the list.
 #[derive(Debug)]
@@ -26,12 +27,12 @@ impl<T> Journal<T> {
 
     /// Adds an entry.
     pub fn push(&self, entry: T) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+        self.0.lock().push(entry);
     }
 
     /// Returns the number of entries.
     pub fn len(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.0.lock().len()
     }
 
     /// Returns whether there is no entry.
@@ -41,6 +42,6 @@ impl<T> Journal<T> {
 
     /// Calls `look` with all entries.
     pub fn with<R>(&self, look: impl FnOnce(&[T]) -> R) -> R {
-        look(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&self.0.lock())
     }
 }

@@ -86,13 +86,7 @@ pub use program::NodeId;
 use crate::machine::simulated::{self, LoopRun, RunsSimulation, Shared};
 use driver::SimulationDriver;
 use program::Program;
-use std::{
-    collections::BTreeMap,
-    fmt,
-    net::IpAddr,
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc, time::Duration};
 
 /// Nodes, their programs and the network between them. See the [module](self).
 ///
@@ -262,9 +256,9 @@ impl Simulation {
     /// it does not return `within` this time.
     pub fn run_until_ended(&mut self, node: NodeId, within: Duration) -> Result<(), Failure> {
         let result = self.programs[node.0].result.clone();
-        let has_ended = move || result.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        let has_ended = move || result.lock().is_some();
         self.run_until("the program returns", within, has_ended)?;
-        let result = self.programs[node.0].result.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let result = self.programs[node.0].result.lock().take();
         match result {
             Some(Err(error)) => Err(self.fail(format!("the program has failed: {error}"))),
             _ => Ok(()),

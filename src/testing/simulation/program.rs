@@ -2,9 +2,12 @@
 
 use crate::{
     error::Result,
-    machine::simulated::{Machine, Shared},
+    machine::{
+        Mutex,
+        simulated::{Machine, Shared},
+    },
 };
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// A node of a [`Simulation`](super::Simulation).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,7 +43,7 @@ pub(super) fn spawn(shared: &Arc<Shared>, node: usize, main: Main, outcome: Opti
         Box::new(move || {
             let result = main();
             if let Some(outcome) = outcome {
-                *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+                *outcome.lock() = Some(result);
             }
         }),
     );

@@ -9,11 +9,12 @@ use super::{
 };
 use crate::{
     error::{Result, SendError},
+    machine::Mutex,
     timer::deadline_after,
 };
 use std::{
     panic::Location,
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 

@@ -9,14 +9,14 @@ use super::live::Live;
 use crate::{
     clock::{Clock, TimeSource, nanos},
     error::{Error, Resource, Result},
-    machine::{self, JoinHandle, Parker},
+    machine::{self, JoinHandle, Mutex, Parker},
     sync::{Inbox, Mailbox, WakeUp, mailbox},
     timer::wheel::Wheel,
 };
 use std::{
     mem,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     thread::{self, ThreadId},
@@ -123,17 +123,13 @@ impl<T> Drop for Handle<T> {
 }
 
 impl<T> TimerShared<T> {
-    fn life(&self) -> MutexGuard<'_, TimerLife<T>> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Starts the thread unless it was started before. The thread calls `run`, whose result is
     /// returned by the stop of the timer.
     pub(super) fn start(self: &Arc<Self>, run: fn(Arc<Self>, WorkerParts<T>) -> Vec<T>) -> Result
     where
         T: Send + 'static,
     {
-        let mut life = self.life();
+        let mut life = self.life.lock();
         let (parts, live) = match mem::replace(&mut *life, TimerLife::Ended) {
             TimerLife::NotStarted(parts, live) => (parts, live),
             running @ TimerLife::Running { .. } => {
@@ -175,7 +171,7 @@ impl<T> TimerShared<T> {
 
     /// Ends the life of the timer. Returns the thread if it is running and was not returned before.
     pub(super) fn end(&self) -> Option<JoinHandle<Vec<T>>> {
-        let ended = mem::replace(&mut *self.life(), TimerLife::Ended);
+        let ended = mem::replace(&mut *self.life.lock(), TimerLife::Ended);
         self.stopping.store(true, Ordering::SeqCst);
         self.additions.close();
         self.unpark();
@@ -281,5 +277,5 @@ impl<T> TimerShared<T> {
 }
 
 fn taken<T>(place: &Mutex<Option<T>>) -> Option<T> {
-    place.lock().unwrap_or_else(PoisonError::into_inner).take()
+    place.lock().take()
 }

@@ -9,6 +9,7 @@
 use super::{HashedWheelTimer, shared::TimerShared};
 use crate::{
     error::{Result, caught, drop_guarded, panic_message},
+    machine::Mutex,
     timer::entries::WheelKey,
 };
 use std::{
@@ -16,7 +17,7 @@ use std::{
     hash::{Hash, Hasher},
     panic::{AssertUnwindSafe, Location, catch_unwind},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicU8, Ordering},
     },
     time::Instant,
@@ -78,27 +79,23 @@ where
     H: FnOnce(&Timeout) + Send,
 {
     fn run(&self, timeout: &Timeout) -> Result {
-        let hook = lock(self).on_cancel.take();
+        let hook = self.lock().on_cancel.take();
         drop_guarded(hook);
-        let task = lock(self).task.take();
+        let task = self.lock().task.take();
         task.map_or(Ok(()), |task| task(timeout))
     }
 
     fn forget(&self) {
-        let task = lock(self).task.take();
+        let task = self.lock().task.take();
         drop(task);
     }
 
     fn run_hook(&self, timeout: &Timeout) {
-        let hook = lock(self).on_cancel.take();
+        let hook = self.lock().on_cancel.take();
         if let Some(hook) = hook {
             hook(timeout);
         }
     }
-}
-
-fn lock<T>(parts: &Mutex<T>) -> MutexGuard<'_, T> {
-    parts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<F, H> TimeoutEntry<Mutex<Parts<F, H>>> {
@@ -124,7 +121,7 @@ impl<F, H> TimeoutEntry<Mutex<Parts<F, H>>> {
 
     /// Returns the task and the hook of a timeout that was not shared yet.
     pub(super) fn take_back(&self) -> (Option<F>, Option<H>) {
-        let mut parts = lock(&self.task);
+        let mut parts = self.task.lock();
         (parts.task.take(), parts.on_cancel.take())
     }
 }

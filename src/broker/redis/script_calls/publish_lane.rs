@@ -17,15 +17,11 @@ use crate::{
     },
     codec::RespValue,
     error::{Error, Result},
-    machine,
+    machine::{self, Mutex},
     redis::{RedisCommand, RedisError},
     sync::Completer,
 };
-use std::{
-    mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
-};
+use std::{mem, sync::Arc, time::Instant};
 
 /// A message without a result.
 pub(super) struct PendingMessage {
@@ -67,11 +63,7 @@ impl LaneState {
     }
 }
 
-impl PublishLane {
-    fn lock(&self) -> MutexGuard<'_, LaneState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl PublishLane {}
 
 impl PendingMessage {
     pub(super) fn new(publication: Publication, completer: Completer<Published>, deadline: Instant) -> Self {
@@ -104,7 +96,7 @@ impl PendingMessage {
 impl ScriptCalls {
     /// Sends a message, or queues it behind messages that are sent again.
     pub(super) fn submit(self: &Arc<Self>, partition: Partition, mut pending: PendingMessage) {
-        let mut lane = self.lane(partition).lock();
+        let mut lane = self.lane(partition).0.lock();
         pending.number = lane.next_number;
         lane.next_number += 1;
         if lane.is_recovering {
@@ -127,7 +119,7 @@ impl ScriptCalls {
         let (operations, publication) = (self.clone(), pending.publication.clone());
         let weight = pending.weight();
         let command = RedisCommand::built_with(move |server| {
-            if operations.lane(partition).lock().attempt != attempt {
+            if operations.lane(partition).0.lock().attempt != attempt {
                 return RedisCommand::from(["PING"]);
             }
             operations.publish_command(partition, &publication, server)
@@ -146,7 +138,7 @@ impl ScriptCalls {
         attempt: u64,
         replied: Result<RespValue>,
     ) {
-        let mut lane = self.lane(partition).lock();
+        let mut lane = self.lane(partition).0.lock();
         lane.in_flight -= 1;
         let done = match replied {
             Ok(value @ RespValue::Array(_)) => {
@@ -186,7 +178,7 @@ impl ScriptCalls {
     /// Sends the messages of the lane again, in their order. The lane `is_sending`.
     fn send_again(self: &Arc<Self>, partition: Partition) {
         loop {
-            let mut lane = self.lane(partition).lock();
+            let mut lane = self.lane(partition).0.lock();
             if lane.in_flight > 0 && !lane.failed.is_empty() {
                 // The attempt that has just begun has failed. The last one in flight goes on.
                 lane.is_sending = false;

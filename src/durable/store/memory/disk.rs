@@ -9,12 +9,12 @@ use super::{
 use crate::{
     durable::store::error::StoreError,
     error::{Error, Result},
-    machine::{self, Route},
+    machine::{self, Mutex, Route},
 };
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
 };
 
 /// A disk in memory for tests of programs with durable timers. It can crash, fail and be full.
@@ -286,7 +286,7 @@ impl MemoryDisk {
 
     /// Locks the disk. If its machine has lost the power since the last time, that happens first.
     fn lock(&self) -> MutexGuard<'_, Disk> {
-        let mut disk = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut disk = self.0.lock();
         let losses = disk.medium.power_losses();
         if losses != disk.power_losses {
             disk.power_losses = losses;

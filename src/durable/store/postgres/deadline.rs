@@ -1,9 +1,10 @@
 //! `Deadline`: until when the store waits for the server.
 
+use crate::machine::Mutex;
 use std::{
     io,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -24,11 +25,11 @@ impl Deadline {
 
     /// Sets the deadline to the end of `time`, which begins now.
     pub(super) fn set(&self, time: Duration) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + time;
+        *self.0.lock() = Instant::now() + time;
     }
 
     pub(super) fn get(&self) -> Instant {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 }
 

@@ -10,12 +10,13 @@ use crate::durable::{
     id::TimerId,
     store::{change::NewTimer, error::StoreError, remembered::Remembered, start_in::StartTimers},
 };
+use crate::machine::Mutex;
 use postgres::{Client, GenericClient, Row, error::SqlState, types::ToSql};
 use std::{
     any::Any,
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -38,12 +39,12 @@ impl Placement {
     }
 
     pub(super) fn set(&self, active: Vec<u32>) {
-        *self.active.lock().unwrap_or_else(PoisonError::into_inner) = active;
+        *self.active.lock() = active;
     }
 
     fn choose(&self) -> u32 {
         let start = self.starts.fetch_add(1, Ordering::Relaxed);
-        let active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
+        let active = self.active.lock();
         match active.get(start % active.len().max(1)) {
             Some(partition) => *partition,
             None => (start % self.partitions.max(1) as usize) as u32,
