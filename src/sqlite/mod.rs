@@ -6,6 +6,7 @@
 //! the tables.
 
 mod busy_wait;
+mod cached_statements;
 mod directory;
 mod disk_full;
 mod file_error;
@@ -18,6 +19,7 @@ mod open_database;
 mod open_files;
 mod write_ahead_log;
 
+pub(crate) use cached_statements::CachedStatements;
 #[cfg(feature = "durable-sqlite")]
 pub(crate) use disk_full::is_caused_by_full_disk;
 pub(crate) use file_error::{FileError, FileResult, keep_log};

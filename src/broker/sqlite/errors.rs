@@ -1,9 +1,6 @@
 //! Why an operation on the file failed.
 
-use crate::{
-    broker::store::BrokerError,
-    sqlite::{FileError, FileResult},
-};
+use crate::{broker::store::BrokerError, sqlite::FileError};
 
 /// Why an operation of a batch failed.
 #[derive(Debug)]
@@ -40,16 +37,5 @@ impl From<FileError> for BrokerError {
             FileError::DiskFull => BrokerError::Full("the disk is full".into()),
             FileError::Failed(cause) => BrokerError::Failed(cause),
         }
-    }
-}
-
-/// Converts the error of a statement.
-pub(super) trait Statement<T> {
-    fn done(self) -> StepResult<T>;
-}
-
-impl<T> Statement<T> for rusqlite::Result<T> {
-    fn done(self) -> StepResult<T> {
-        Ok(self.or_file_error()?)
     }
 }

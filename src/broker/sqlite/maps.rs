@@ -1,16 +1,19 @@
 //! Operations on maps.
 
 use super::{
-    errors::{Statement, StepResult},
+    errors::StepResult,
     leases::NodeLeases,
     tables::FileTables,
     topic_row::{RowKind, TopicRow},
 };
-use crate::broker::store::{
-    BrokerError, Changed, EntryChange, MapChange, MapCondition, MapEntry, MapUpdate, NodeId, Position,
-    Snapshot, TopicName,
+use crate::{
+    broker::store::{
+        BrokerError, Changed, EntryChange, MapChange, MapCondition, MapEntry, MapUpdate, NodeId, Position,
+        Snapshot, TopicName,
+    },
+    sqlite::CachedStatements,
 };
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Row, params};
 
 impl FileTables<'_> {
     pub(super) fn change(&mut self, update: &MapUpdate, leases: &NodeLeases) -> StepResult<Changed> {
@@ -64,8 +67,7 @@ impl FileTables<'_> {
 
     fn entry_position(&self, topic: &TopicRow, key: &[u8]) -> StepResult<Option<Position>> {
         let sql = "SELECT epoch, offset FROM entries WHERE topic = ?1 AND key = ?2";
-        let mut statement = self.connection.prepare_cached(sql).done()?;
-        statement.query_row(params![topic.id, key], |row| position(row, 0)).optional().done()
+        Ok(self.connection.one(sql, params![topic.id, key], |row| position(row, 0))?)
     }
 
     fn apply(
@@ -78,7 +80,7 @@ impl FileTables<'_> {
     ) -> StepResult<()> {
         let Some(value) = &change.value else {
             let sql = "DELETE FROM entries WHERE topic = ?1 AND key = ?2";
-            self.connection.prepare_cached(sql).done()?.execute(params![topic.id, &change.key[..]]).done()?;
+            self.connection.run(sql, params![topic.id, &change.key[..]])?;
             topic.entries = topic.entries.saturating_sub(1);
             return Ok(());
         };
@@ -88,8 +90,7 @@ impl FileTables<'_> {
             offset = excluded.offset";
         let (epoch, offset) = (position.epoch as i64, position.offset as i64);
         let owner = owner.map(NodeId::to_string);
-        let values = params![topic.id, &change.key[..], &value[..], owner, epoch, offset];
-        self.connection.prepare_cached(sql).done()?.execute(values).done()?;
+        self.connection.run(sql, params![topic.id, &change.key[..], &value[..], owner, epoch, offset])?;
         topic.entries += u64::from(!is_stored);
         Ok(())
     }
@@ -98,24 +99,20 @@ impl FileTables<'_> {
         let mut topic = self.open(name, Some(RowKind::Map), seen)?;
         self.finish_read(&mut topic)?;
         let sql = "SELECT key, value, owner, epoch, offset FROM entries WHERE topic = ?1";
-        let mut statement = self.connection.prepare_cached(sql).done()?;
-        let rows = statement.query_map([topic.id], |row| {
+        let entries = self.connection.all(sql, [topic.id], |row| {
             let (key, value): (Vec<u8>, Vec<u8>) = (row.get(0)?, row.get(1)?);
             let owner: Option<String> = row.get(2)?;
             let mut entry = MapEntry::new(key.into(), value.into(), position(row, 3)?);
             entry.owner = owner.and_then(|owner| NodeId::parse(&owner));
             Ok(entry)
-        });
-        let entries = rows.done()?.collect::<rusqlite::Result<_>>().done()?;
+        })?;
         Ok(Snapshot::new(topic.epochs, topic.top, entries))
     }
 
     /// Returns the nodes that own entries.
     pub(super) fn owners(&self) -> StepResult<Vec<NodeId>> {
         let sql = "SELECT DISTINCT owner FROM entries WHERE owner IS NOT NULL";
-        let mut statement = self.connection.prepare_cached(sql).done()?;
-        let owners = statement.query_map([], |row| row.get::<_, String>(0)).done()?;
-        let owners = owners.collect::<rusqlite::Result<Vec<_>>>().done()?;
+        let owners = self.connection.all(sql, [], |row| row.get::<_, String>(0))?;
         Ok(owners.iter().filter_map(|owner| NodeId::parse(owner)).collect())
     }
 
@@ -124,16 +121,12 @@ impl FileTables<'_> {
         let owner = node.to_string();
         let sql =
             "SELECT DISTINCT name FROM topics JOIN entries ON topics.id = entries.topic WHERE owner = ?1";
-        let mut statement = self.connection.prepare_cached(sql).done()?;
-        let names = statement.query_map([&owner], |row| row.get::<_, String>(0)).done()?;
-        for name in names.collect::<rusqlite::Result<Vec<_>>>().done()? {
+        for name in self.connection.all(sql, [&owner], |row| row.get::<_, String>(0))? {
             let Ok(name) = TopicName::new(name) else { continue };
             let mut topic = self.open(&name, Some(RowKind::Map), None)?;
             let sql = "DELETE FROM entries WHERE topic = ?1 AND owner = ?2 RETURNING key";
-            let mut statement = self.connection.prepare_cached(sql).done()?;
-            let keys =
-                statement.query_map(params![topic.id, owner], |row| row.get::<_, Vec<u8>>(0)).done()?;
-            let removed = keys.collect::<rusqlite::Result<Vec<_>>>().done()?;
+            let values = params![topic.id, owner];
+            let removed = self.connection.all(sql, values, |row| row.get::<_, Vec<u8>>(0))?;
             topic.entries = topic.entries.saturating_sub(removed.len() as u64);
             let changes = removed.into_iter().map(|key| EntryChange::new(key.into(), None)).collect();
             self.finish_update(&mut topic, changes)?;

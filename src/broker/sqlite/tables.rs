@@ -4,7 +4,7 @@
 //! transaction was committed.
 
 use super::{
-    errors::{Statement, StepResult},
+    errors::StepResult,
     topic_row::{RowKind, TopicRow},
 };
 use crate::{
@@ -13,9 +13,10 @@ use crate::{
         Publication, Published, ReadFrom, ReadRange, Sequence, StoredEvent, StoredMessage, TopicChange,
         TopicName, TopicSeen, TopicTop,
     },
+    sqlite::{CachedStatements, FileResult},
     sync::Random,
 };
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 use std::time::Duration;
 
 /// The numbers of the partitions in this generation.
@@ -100,8 +101,7 @@ impl FileTables<'_> {
                 ON CONFLICT DO UPDATE SET epoch = excluded.epoch, offset = excluded.offset, ends = excluded.ends";
             let ends = self.now.saturating_add(millis(*window));
             let (epoch, offset) = (position.epoch as i64, position.offset as i64);
-            let values = params![topic.id, id.as_bytes(), epoch, offset, ends];
-            self.connection.prepare_cached(sql).done()?.execute(values).done()?;
+            self.connection.run(sql, params![topic.id, id.as_bytes(), epoch, offset, ends])?;
         }
         let message = StoredMessage::new(position, payload.clone());
         self.event(name, TopicChange::Message(message));
@@ -111,18 +111,16 @@ impl FileTables<'_> {
     /// Returns the position of the message with an id, if it counts.
     fn stored_id(&self, topic: &TopicRow, id: &[u8]) -> StepResult<Option<Position>> {
         let sql = "SELECT epoch, offset FROM message_ids WHERE topic = ?1 AND id = ?2 AND ends > ?3";
-        let mut statement = self.connection.prepare_cached(sql).done()?;
-        let found = statement.query_row(params![topic.id, id, self.now], |row| {
+        let found = self.connection.one(sql, params![topic.id, id, self.now], |row| {
             let numbers = [row.get::<_, i64>(0)?, row.get(1)?].map(i64::unsigned_abs);
             Ok(Position::new(numbers[0], numbers[1]))
         });
-        Ok(found.optional().done()?.filter(|position| topic.epochs.is_valid(*position, topic.top)))
+        Ok(found?.filter(|position| topic.epochs.is_valid(*position, topic.top)))
     }
 
     fn insert(&self, topic: &TopicRow, before: i64, payload: &[u8]) -> StepResult<()> {
         let sql = "INSERT INTO messages (topic, offset, before, time, payload) VALUES (?1, ?2, ?3, ?4, ?5)";
-        let values = params![topic.id, topic.top as i64, before, self.now, payload];
-        self.connection.prepare_cached(sql).done()?.execute(values).done()?;
+        self.connection.run(sql, params![topic.id, topic.top as i64, before, self.now, payload])?;
         Ok(())
     }
 
@@ -135,9 +133,8 @@ impl FileTables<'_> {
         let sql =
             "SELECT offset FROM messages WHERE topic = ?1 AND offset >= ?2 AND before >= ?3 AND time >= ?4
             ORDER BY offset LIMIT 1";
-        let mut statement = self.connection.prepare_cached(sql).done()?;
         let values = params![topic.id, first, low, time];
-        let oldest: Option<i64> = statement.query_row(values, |row| row.get(0)).optional().done()?;
+        let oldest: Option<i64> = self.connection.one(sql, values, |row| row.get(0))?;
         let oldest = oldest.map_or(topic.top, i64::unsigned_abs);
         if oldest > topic.oldest {
             topic.oldest = oldest;
@@ -162,13 +159,13 @@ impl FileTables<'_> {
         let after = after.max(oldest - 1);
         let sql =
             "SELECT offset, payload FROM messages WHERE topic = ?1 AND offset > ?2 ORDER BY offset LIMIT ?3";
-        let mut statement = self.connection.prepare_cached(sql).done()?;
+        let mut statement = self.connection.prepare_cached(sql).or_file_error()?;
         let bound = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        let mut rows = statement.query(params![topic.id, bound(after), bound(most)]).done()?;
+        let mut rows = statement.query(params![topic.id, bound(after), bound(most)]).or_file_error()?;
         let (mut messages, mut bytes) = (Vec::new(), 0);
-        while let Some(row) = rows.next().done()? {
-            let offset = row.get::<_, i64>(0).done()?.unsigned_abs();
-            let payload: Vec<u8> = row.get(1).done()?;
+        while let Some(row) = rows.next().or_file_error()? {
+            let offset = row.get::<_, i64>(0).or_file_error()?.unsigned_abs();
+            let payload: Vec<u8> = row.get(1).or_file_error()?;
             bytes += payload.len() as u64;
             if !messages.is_empty() && bytes > range.max_bytes {
                 break;

@@ -1,11 +1,14 @@
 //! `TopicRow`: the metadata of a topic.
 
-use super::errors::{Statement, StepResult};
-use crate::broker::{
-    epochs_text::{epochs_text, parse_epochs},
-    store::{BrokerError, Epochs, Position, TopicName},
+use super::errors::StepResult;
+use crate::{
+    broker::{
+        epochs_text::{epochs_text, parse_epochs},
+        store::{BrokerError, Epochs, Position, TopicName},
+    },
+    sqlite::CachedStatements,
 };
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
 /// The largest number of rows of a kind that a step removes.
 pub(super) const AT_ONCE: usize = 1000;
@@ -85,8 +88,7 @@ impl TopicRow {
     fn find(connection: &Connection, name: &TopicName) -> StepResult<Option<Self>> {
         let sql =
             "SELECT id, kind, epochs, top, oldest, sum, entries, expires, used FROM topics WHERE name = ?1";
-        let mut statement = connection.prepare_cached(sql).done()?;
-        let row = statement.query_row([name.as_str()], |row| {
+        let row = connection.one(sql, [name.as_str()], |row| {
             let kind = match row.get(1)? {
                 Some(0_i64) => Some(RowKind::Messages),
                 Some(_) => Some(RowKind::Map),
@@ -96,8 +98,7 @@ impl TopicRow {
             let epochs: String = row.get(2)?;
             Ok((row.get(0)?, kind, epochs, numbers, row.get(5)?, row.get(7)?, row.get(8)?))
         });
-        let Some((id, kind, epochs, [top, oldest, entries], sum, expires, used)) = row.optional().done()?
-        else {
+        let Some((id, kind, epochs, [top, oldest, entries], sum, expires, used)) = row? else {
             return Ok(None);
         };
         Ok(Some(TopicRow {
@@ -127,14 +128,14 @@ impl TopicRow {
                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
             let name = self.name.as_str();
             let values = params![name, kind, epochs, top, oldest, self.sum, entries, self.expires, now];
-            connection.prepare_cached(sql).done()?.execute(values).done()?;
+            connection.run(sql, values)?;
             self.id = connection.last_insert_rowid();
         } else {
             let sql =
                 "UPDATE topics SET kind = ?2, epochs = ?3, top = ?4, oldest = ?5, sum = ?6, entries = ?7,
                 expires = ?8, used = ?9 WHERE id = ?1";
             let values = params![self.id, kind, epochs, top, oldest, self.sum, entries, self.expires, now];
-            connection.prepare_cached(sql).done()?.execute(values).done()?;
+            connection.run(sql, values)?;
         }
         self.is_changed = false;
         Ok(())
@@ -174,6 +175,6 @@ impl TopicRow {
         let sql = "DELETE FROM messages WHERE (topic, offset) IN
             (SELECT topic, offset FROM messages WHERE topic = ?1 AND offset < ?2 ORDER BY offset LIMIT ?3)";
         let values = params![self.id, self.oldest as i64, AT_ONCE as i64];
-        Ok(connection.prepare_cached(sql).done()?.execute(values).done()? < AT_ONCE)
+        Ok(connection.run(sql, values)? < AT_ONCE)
     }
 }

@@ -2,11 +2,8 @@
 //!
 //! Each call removes a limited number of rows, so that its transaction is short.
 
-use super::{
-    errors::{Statement, StepResult},
-    tables::FileTables,
-    topic_row::AT_ONCE,
-};
+use super::{errors::StepResult, tables::FileTables, topic_row::AT_ONCE};
+use crate::sqlite::CachedStatements;
 use rusqlite::params;
 
 /// Removes some rows. Returns whether all have been removed.
@@ -38,8 +35,7 @@ pub(super) fn remove_expired(tables: &mut FileTables<'_>) -> StepResult<bool> {
             idle,
         ),
     ] {
-        let removed = tables.connection.prepare_cached(&sql).done()?.execute(params![time, AT_ONCE as i64]);
-        is_done &= removed.done()? < AT_ONCE;
+        is_done &= tables.connection.run(&sql, params![time, AT_ONCE as i64])? < AT_ONCE;
     }
     Ok(is_done)
 }

@@ -6,7 +6,7 @@
 //! written again.
 
 use super::{
-    errors::{Statement, StepError, StepResult},
+    errors::{StepError, StepResult},
     leases::NodeLeases,
     operation::{FileOperation, NodeNumber, WriterRequest},
     schema::FORMAT,
@@ -18,7 +18,7 @@ use crate::{
     clock::Clock,
     error::caught,
     machine,
-    sqlite::{FileError, MIN_LIMIT, OpenDatabase, WriteAheadLog, keep_log},
+    sqlite::{CachedStatements, FileError, MIN_LIMIT, OpenDatabase, WriteAheadLog, keep_log},
     sync::{AdaptiveWait, Completer, Random, ReceiveError, Receiver, loop_id},
 };
 use std::{
@@ -243,7 +243,7 @@ impl BrokerWriter {
         let BrokerFile { database, log } = &mut self.file;
         let connection = &database.connection;
         let execute = |sql: &str| -> StepResult<()> {
-            connection.prepare_cached(sql).and_then(|mut statement| statement.execute([])).done()?;
+            connection.run(sql, [])?;
             Ok(())
         };
         let mut tables = FileTables {

@@ -3,10 +3,10 @@
 //! The copy is read by a connection of its own, from the state at which it began, so the store goes
 //! on during the copy. The log is kept until the copy is complete.
 
-use super::{errors::SqliteResult, schema};
+use super::schema;
 use crate::{
     durable::store::error::StoreError,
-    sqlite::{OpenFiles, beside, keep_log},
+    sqlite::{FileResult, OpenFiles, beside, keep_log},
 };
 use rusqlite::{
     Connection, OpenFlags,
@@ -37,10 +37,10 @@ impl Backup {
     pub(super) fn begin(from: &Path, files: &mut OpenFiles, to: &Path) -> Result<Self, StoreError> {
         refuse_existing(to)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let from = Connection::open_with_flags(from, flags).store()?;
+        let from = Connection::open_with_flags(from, flags).or_file_error()?;
         keep_log(&from);
         // The first read of a transaction determines its state.
-        from.execute_batch("BEGIN").store()?;
+        from.execute_batch("BEGIN").or_file_error()?;
         schema::FORMAT.check(&from)?;
         files.check()?;
         Ok(Backup { from, to: to.to_owned(), partial: beside(to, "-partial") })
@@ -60,19 +60,19 @@ impl Backup {
         let failed = |error: io::Error| self.failed(error);
         // A process that was killed may have left one.
         self.remove_partial().map_err(failed)?;
-        let mut copy = Connection::open(&self.partial).store()?;
+        let mut copy = Connection::open(&self.partial).or_file_error()?;
         let file = File::options().write(true).open(&self.partial).map_err(failed)?;
-        copy.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF").store()?;
+        copy.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF").or_file_error()?;
         {
-            let copying = Copying::new(&self.from, &mut copy).store()?;
-            while copying.step(PAGES_AT_ONCE).store()? != StepResult::Done {
+            let copying = Copying::new(&self.from, &mut copy).or_file_error()?;
+            while copying.step(PAGES_AT_ONCE).or_file_error()? != StepResult::Done {
                 file.sync_data().map_err(failed)?;
             }
         }
         drop(copy);
-        let copy = Connection::open(&self.partial).store()?;
+        let copy = Connection::open(&self.partial).or_file_error()?;
         schema::make_backup(&copy)?;
-        copy.close().map_err(|(_, error)| error).store()?;
+        copy.close().map_err(|(_, error)| error).or_file_error()?;
         file.sync_all().map_err(failed)?;
         drop(file);
         refuse_existing(&self.to)?;

@@ -2,7 +2,6 @@
 
 use super::{
     Connection, SqliteStore,
-    errors::SqliteResult,
     kept_read::KeptRead,
     queries,
     start_group::StartGroup,
@@ -19,9 +18,9 @@ use crate::{
             transaction::{Effect, StoreTransaction},
         },
     },
-    sqlite::{OpenFiles, is_caused_by_full_disk, keep_log},
+    sqlite::{CachedStatements, OpenFiles, is_caused_by_full_disk, keep_log},
 };
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 use std::{collections::BTreeMap, time::Duration};
 
 /// The number of remembered keys that a transaction removes at most, so that it stays short.
@@ -126,7 +125,7 @@ impl<'a> SqliteBatch<'a> {
     }
 
     fn execute(&self, sql: &str) -> Result<(), StoreError> {
-        self.connection.prepare_cached(sql).and_then(|mut statement| statement.execute([])).store()?;
+        self.connection.run(sql, [])?;
         Ok(())
     }
 
@@ -153,7 +152,7 @@ impl<'a> SqliteBatch<'a> {
             let sql = "DELETE FROM ended_keys WHERE (topic, key) IN
                 (SELECT topic, key FROM ended_keys WHERE ended < ?1 ORDER BY ended LIMIT ?2)";
             let values = params![Remembered::at(self.now, self.key_memory).first(), KEYS_REMOVED_AT_ONCE];
-            self.connection.prepare_cached(sql).store()?.execute(values).store()?;
+            self.connection.run(sql, values)?;
         }
         Ok(())
     }
@@ -205,15 +204,13 @@ impl<'a> SqliteBatch<'a> {
     ) -> Result<Option<TimerRow>, StoreError> {
         if timer.has_other_schedule(schedule) {
             let sql = "UPDATE timers SET schedule = ?2, payload = ?3 WHERE id = ?1";
-            let values = params![id.get(), timer.schedule, timer.payload];
-            self.connection.prepare_cached(sql).store()?.execute(values).store()?;
+            self.connection.run(sql, params![id.get(), timer.schedule, timer.payload])?;
             if !is_due {
                 return self.move_to(id, timer.due, false).map(Outcome::into_row);
             }
         } else if timer.replaces_payload {
             let sql = "UPDATE timers SET payload = ?2 WHERE id = ?1";
-            let values = params![id.get(), timer.payload];
-            self.connection.prepare_cached(sql).store()?.execute(values).store()?;
+            self.connection.run(sql, params![id.get(), timer.payload])?;
         } else {
             return Ok(None);
         }
@@ -256,8 +253,7 @@ impl<'a> SqliteBatch<'a> {
         }
         let sql = "UPDATE timers SET attempts = attempts + (?2 AND begun <> 2), begun = max(begun, 1 + ?2)
             WHERE id = ?1";
-        let values = params![held.key.id.get(), is_counted];
-        self.connection.prepare_cached(sql).store()?.execute(values).store()?;
+        self.connection.run(sql, params![held.key.id.get(), is_counted])?;
         Ok(Outcome::Done(None))
     }
 
@@ -268,8 +264,7 @@ impl<'a> SqliteBatch<'a> {
         let sql =
             "UPDATE timers SET due = ?2, attempts = attempts + (begun <> 2), begun = begun / 2, error = ?3
             WHERE id = ?1";
-        let values = params![held.key.id.get(), due, error];
-        self.connection.prepare_cached(sql).store()?.execute(values).store()?;
+        self.connection.run(sql, params![held.key.id.get(), due, error])?;
         self.row(held.key.id).map(Outcome::Done)
     }
 
@@ -279,14 +274,14 @@ impl<'a> SqliteBatch<'a> {
         if let Some(next) = next {
             let sql = "INSERT INTO timers (topic, state, due, scheduled, attempts, payload, error)
                 SELECT topic, 1, ?3, scheduled, attempts + (begun <> 2), payload, ?2 FROM timers WHERE id = ?1";
-            self.connection.prepare_cached(sql).store()?.execute(params![id, error, self.now]).store()?;
+            self.connection.run(sql, params![id, error, self.now])?;
             self.count(stored.topic, 0, 1);
             return self.advance(held.key.id, next);
         }
         let sql =
             "UPDATE timers SET state = 1, due = ?3, attempts = attempts + (begun <> 2), begun = 0, error = ?2
             WHERE id = ?1";
-        self.connection.prepare_cached(sql).store()?.execute(params![id, error, self.now]).store()?;
+        self.connection.run(sql, params![id, error, self.now])?;
         self.count(stored.topic, -1, 1);
         Ok(Outcome::Done(None))
     }
@@ -307,7 +302,7 @@ impl<'a> SqliteBatch<'a> {
         let sql =
             "UPDATE timers SET state = 0, due = ?2, scheduled = ?2, attempts = 0, begun = 0, moved = ?3,
             error = NULL WHERE id = ?1";
-        self.connection.prepare_cached(sql).store()?.execute(params![id.get(), due, is_command]).store()?;
+        self.connection.run(sql, params![id.get(), due, is_command])?;
         self.row(id).map(Outcome::Done)
     }
 
@@ -316,13 +311,13 @@ impl<'a> SqliteBatch<'a> {
         let sql =
             "UPDATE timers SET due = ?2, scheduled = ?2, attempts = 0, begun = 0, moved = 0, error = NULL
             WHERE id = ?1";
-        self.connection.prepare_cached(sql).store()?.execute(params![id.get(), next]).store()?;
+        self.connection.run(sql, params![id.get(), next])?;
         self.row(id).map(Outcome::Done)
     }
 
     fn remove(&mut self, id: TimerId, stored: &Stored) -> Result<(), StoreError> {
         let sql = "DELETE FROM timers WHERE id = ?1";
-        self.connection.prepare_cached(sql).store()?.execute([id.get()]).store()?;
+        self.connection.run(sql, [id.get()])?;
         if stored.state == 1 {
             self.count(stored.topic, 0, -1)
         } else {
@@ -331,8 +326,7 @@ impl<'a> SqliteBatch<'a> {
         // A periodic timer that was cancelled may be started again.
         if let Some(key) = stored.key.as_ref().filter(|_| !stored.is_periodic) {
             let sql = "INSERT OR REPLACE INTO ended_keys (topic, key, id, ended) VALUES (?1, ?2, ?3, ?4)";
-            let values = params![stored.topic, key, id.get(), self.now];
-            self.connection.prepare_cached(sql).store()?.execute(values).store()?;
+            self.connection.run(sql, params![stored.topic, key, id.get(), self.now])?;
             self.ended_keys = true;
         }
         Ok(())
@@ -346,8 +340,7 @@ impl<'a> SqliteBatch<'a> {
 
     fn stored(&mut self, id: TimerId) -> Result<Option<Stored>, StoreError> {
         let sql = "SELECT topic, state, due, key, schedule IS NOT NULL FROM timers WHERE id = ?1";
-        let mut statement = self.connection.prepare_cached(sql).store()?;
-        let stored = statement.query_row([id.get()], |row| {
+        let stored = self.connection.one(sql, [id.get()], |row| {
             Ok(Stored {
                 topic: row.get(0)?,
                 state: row.get(1)?,
@@ -356,20 +349,19 @@ impl<'a> SqliteBatch<'a> {
                 is_periodic: row.get(4)?,
             })
         });
-        stored.optional().store()
+        Ok(stored?)
     }
 
     /// Returns a pending timer of an attached topic as it is now.
     fn row(&mut self, id: TimerId) -> Result<Option<TimerRow>, StoreError> {
         let sql = format!("SELECT {COLUMNS}, topic FROM timers WHERE id = ?1 AND state = 0");
-        let mut statement = self.connection.prepare_cached(&sql).store()?;
         let topics = self.topics;
-        let row = statement.query_row([id.get()], |row| {
+        let row = self.connection.one(&sql, [id.get()], |row| {
             let topic: i64 = row.get(8)?;
             let index = topics.iter().position(|known| *known == topic);
             index.map(|index| queries::timer(row, index)).transpose()
         });
-        Ok(row.optional().store()?.flatten())
+        Ok(row?.flatten())
     }
 
     fn count(&mut self, topic: i64, pending: i64, dead: i64) {

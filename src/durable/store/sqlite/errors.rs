@@ -1,20 +1,6 @@
 //! Converts errors of SQLite.
 
-use crate::{
-    durable::store::error::StoreError,
-    sqlite::{FileError, FileResult},
-};
-
-/// Converts the error of a result.
-pub(super) trait SqliteResult<T> {
-    fn store(self) -> Result<T, StoreError>;
-}
-
-impl<T> SqliteResult<T> for rusqlite::Result<T> {
-    fn store(self) -> Result<T, StoreError> {
-        Ok(self.or_file_error()?)
-    }
-}
+use crate::{durable::store::error::StoreError, sqlite::FileError};
 
 impl From<FileError> for StoreError {
     fn from(error: FileError) -> Self {

@@ -32,11 +32,10 @@ use super::{
 use crate::{
     error::Result,
     machine::refuse_in_simulation,
-    sqlite::{MIN_LIMIT, OpenDatabase, WriteAheadLog, keep_log},
+    sqlite::{FileResult, MIN_LIMIT, OpenDatabase, WriteAheadLog, keep_log},
 };
 use backup::Backup;
 use changes::SqliteBatch;
-use errors::SqliteResult;
 use kept_read::KeptRead;
 use others::Others;
 use rusqlite::{Connection, OptionalExtension};
@@ -134,7 +133,7 @@ impl SqliteStore {
     fn note_open(&mut self, is_open: bool) -> Result<(), StoreError> {
         if is_open != self.is_noted_open {
             let sql = "UPDATE timer_store SET is_open = ?1";
-            self.connection().execute(sql, [is_open]).store()?;
+            self.connection().execute(sql, [is_open]).or_file_error()?;
             self.is_noted_open = is_open;
         }
         Ok(())
@@ -169,19 +168,19 @@ impl TimerStore for SqliteStore {
     fn attach(&mut self, topics: &[String]) -> Result<Vec<TopicCounts>, StoreError> {
         self.check()?;
         self.read.close(&self.database.connection);
-        let transaction = self.database.connection.transaction().store()?;
+        let transaction = self.database.connection.transaction().or_file_error()?;
         self.topics.clear();
         for name in topics {
             transaction
                 .execute("INSERT INTO topics (name) VALUES (?1) ON CONFLICT DO NOTHING", [name])
-                .store()?;
+                .or_file_error()?;
             let id = transaction.query_row("SELECT id FROM topics WHERE name = ?1", [name], |row| row.get(0));
-            self.topics.push(id.store()?);
+            self.topics.push(id.or_file_error()?);
         }
         let sql = "SELECT is_open FROM timer_store";
         self.was_interrupted =
-            transaction.query_row(sql, [], |row| row.get(0)).optional().store()? == Some(1);
-        transaction.commit().store()?;
+            transaction.query_row(sql, [], |row| row.get(0)).optional().or_file_error()? == Some(1);
+        transaction.commit().or_file_error()?;
         self.counts()
     }
 

@@ -4,9 +4,12 @@
 //! time. So a timer behind the greatest number of the last look that this connection has not
 //! started was stored by another connection, or by an effect.
 
-use super::{Connection, errors::SqliteResult, queries};
-use crate::durable::store::{change::Loaded, error::StoreError};
-use rusqlite::{OptionalExtension, params};
+use super::{Connection, queries};
+use crate::{
+    durable::store::{change::Loaded, error::StoreError},
+    sqlite::{CachedStatements, FileResult},
+};
+use rusqlite::params;
 use std::collections::VecDeque;
 
 /// The largest number of timers in one answer.
@@ -64,12 +67,12 @@ impl Others {
             let gap_end = self.own.front().map_or(last, |(first, _)| (first - 1).min(last));
             let sql = "SELECT id, due, scheduled, attempts, key, schedule, payload, begun, topic FROM timers
                 WHERE id > ?1 AND id <= ?2 AND state = 0 AND due <= ?3 ORDER BY id";
-            let mut statement = connection.prepare_cached(sql).store()?;
-            let mut rows = statement.query(params![self.seen, gap_end, until]).store()?;
-            while let Some(row) = rows.next().store()? {
-                let topic: i64 = row.get(8).store()?;
+            let mut statement = connection.prepare_cached(sql).or_file_error()?;
+            let mut rows = statement.query(params![self.seen, gap_end, until]).or_file_error()?;
+            while let Some(row) = rows.next().or_file_error()? {
+                let topic: i64 = row.get(8).or_file_error()?;
                 let Some(index) = topics.iter().position(|known| *known == topic) else { continue };
-                let timer = queries::timer(row, index).store()?;
+                let timer = queries::timer(row, index).or_file_error()?;
                 self.seen = timer.key.id.get();
                 bytes += timer.weight();
                 found.push(timer);
@@ -86,7 +89,5 @@ impl Others {
 /// Returns the greatest number that was ever given to a timer.
 fn last_number(connection: &Connection) -> Result<i64, StoreError> {
     let sql = "SELECT seq FROM sqlite_sequence WHERE name = 'timers'";
-    let mut statement = connection.prepare_cached(sql).store()?;
-    let last = statement.query_row([], |row| row.get(0)).optional().store()?;
-    Ok(last.unwrap_or(0))
+    Ok(connection.one(sql, [], |row| row.get(0))?.unwrap_or(0))
 }

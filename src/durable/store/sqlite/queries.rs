@@ -1,15 +1,17 @@
 //! What is read from an SQLite store.
 
-use super::errors::SqliteResult;
-use crate::durable::{
-    id::TimerId,
-    store::{
-        change::{LoadRange, Loaded},
-        error::StoreError,
-        listing::{TimerFilter, TimerInfo, TimerState, TopicCounts},
-        row::{Begun, DueKey, TimerRow},
+use crate::{
+    durable::{
+        id::TimerId,
+        store::{
+            change::{LoadRange, Loaded},
+            error::StoreError,
+            listing::{TimerFilter, TimerInfo, TimerState, TopicCounts},
+            row::{Begun, DueKey, TimerRow},
+        },
+        unix_millis::system_time,
     },
-    unix_millis::system_time,
+    sqlite::{CachedStatements, FileResult},
 };
 use rusqlite::{Connection, Row, Rows, fallible_streaming_iterator::FallibleStreamingIterator, params};
 use std::{cmp::Reverse, collections::BinaryHeap};
@@ -25,13 +27,13 @@ pub(super) fn load(connection: &Connection, topics: &[i64], range: LoadRange) ->
          ORDER BY due, id";
     let wanted = topics.iter().enumerate().filter(|(index, _)| range.topics.contains(*index));
     let statements = wanted.map(|(index, id)| Ok((index, *id, connection.prepare_cached(sql)?)));
-    let mut statements = statements.collect::<rusqlite::Result<Vec<_>>>().store()?;
+    let mut statements = statements.collect::<rusqlite::Result<Vec<_>>>().or_file_error()?;
     let mut cursors = Vec::new();
     let mut heads = BinaryHeap::new();
     for (topic, id, statement) in &mut statements {
         let values = params![*id, range.after.due, range.after.id.get(), range.until];
-        let mut rows = statement.query(values).store()?;
-        heads.extend(next_key(&mut rows).store()?.map(|key| Reverse((key, cursors.len()))));
+        let mut rows = statement.query(values).or_file_error()?;
+        heads.extend(next_key(&mut rows).or_file_error()?.map(|key| Reverse((key, cursors.len()))));
         cursors.push((*topic, rows));
     }
     let mut loaded: Vec<TimerRow> = Vec::new();
@@ -41,14 +43,14 @@ pub(super) fn load(connection: &Connection, topics: &[i64], range: LoadRange) ->
     {
         let (topic, rows) = &mut cursors[index];
         if let Some(row) = rows.get() {
-            let timer = timer(row, *topic).store()?;
+            let timer = timer(row, *topic).or_file_error()?;
             bytes += timer.data_len();
             if bytes > range.max_bytes && !loaded.is_empty() {
                 return Ok(Loaded { rows: loaded, is_complete: false });
             }
             loaded.push(timer);
         }
-        heads.extend(next_key(rows).store()?.map(|key| Reverse((key, index))));
+        heads.extend(next_key(rows).or_file_error()?.map(|key| Reverse((key, index))));
     }
     Ok(Loaded { rows: loaded, is_complete: heads.is_empty() })
 }
@@ -64,15 +66,15 @@ pub(super) fn far_periodic(
     let sql = "SELECT id, due, scheduled, attempts, key, schedule, x'', begun, topic FROM timers
         INDEXED BY timers_periodic WHERE state = 0 AND schedule IS NOT NULL AND attempts = 0 AND moved = 0
         AND (due, id) > (?1, ?2) ORDER BY due, id";
-    let mut statement = connection.prepare_cached(sql).store()?;
-    let mut rows = statement.query(params![after.due, after.id.get()]).store()?;
+    let mut statement = connection.prepare_cached(sql).or_file_error()?;
+    let mut rows = statement.query(params![after.due, after.id.get()]).or_file_error()?;
     let mut found = Vec::new();
     while found.len() < limit
-        && let Some(row) = rows.next().store()?
+        && let Some(row) = rows.next().or_file_error()?
     {
-        let id: i64 = row.get(8).store()?;
+        let id: i64 = row.get(8).or_file_error()?;
         if let Some(topic) = topics.iter().position(|known| *known == id) {
-            found.push(timer(row, topic).store()?);
+            found.push(timer(row, topic).or_file_error()?);
         }
     }
     Ok(found)
@@ -110,21 +112,19 @@ pub(super) fn list(connection: &Connection, filter: &TimerFilter) -> Result<Vec<
     let limit = i64::try_from(filter.effective_limit()).unwrap_or(i64::MAX);
     let Some(behind) = filter.by_due else {
         let after = filter.after.map_or(i64::MIN, TimerId::get);
-        let mut statement = connection.prepare_cached(&listing(filter)).store()?;
-        let values = params![after, filter.topic, limit, filter.key];
-        return statement.query_map(values, info).store()?.collect::<rusqlite::Result<_>>().store();
+        return Ok(connection.all(
+            &listing(filter),
+            params![after, filter.topic, limit, filter.key],
+            info,
+        )?);
     };
     let mut keys = Vec::new();
-    let mut topics =
-        connection.prepare_cached("SELECT id FROM topics WHERE ?1 IS NULL OR name = ?1").store()?;
-    let topics = topics.query_map([&filter.topic], |row| row.get::<_, i64>(0)).store()?;
-    for topic in topics.collect::<rusqlite::Result<Vec<_>>>().store()? {
+    let sql = "SELECT id FROM topics WHERE ?1 IS NULL OR name = ?1";
+    for topic in connection.all(sql, [&filter.topic], |row| row.get::<_, i64>(0))? {
         for state in [TimerState::Pending, TimerState::Dead] {
             if filter.state.is_none_or(|wanted| wanted == state) {
-                let mut statement = connection.prepare_cached(due_keys(state)).store()?;
                 let values = params![topic, behind.due, behind.id.get(), filter.key, limit];
-                let found = statement.query_map(values, key).store()?;
-                keys.extend(found.collect::<rusqlite::Result<Vec<_>>>().store()?);
+                keys.extend(connection.all(due_keys(state), values, key)?);
             }
         }
     }
@@ -132,8 +132,8 @@ pub(super) fn list(connection: &Connection, filter: &TimerFilter) -> Result<Vec<
     keys.truncate(filter.effective_limit());
     let columns = info_columns();
     let mut statement =
-        connection.prepare_cached(&format!("SELECT {columns} FROM timers WHERE id = ?1")).store()?;
-    keys.iter().map(|key| statement.query_row([key.id.get()], info).store()).collect()
+        connection.prepare_cached(&format!("SELECT {columns} FROM timers WHERE id = ?1")).or_file_error()?;
+    keys.iter().map(|key| Ok(statement.query_row([key.id.get()], info).or_file_error()?)).collect()
 }
 
 /// Returns the query of the first timers of a topic in the order of due times. It reads an index
@@ -199,14 +199,13 @@ fn listing(filter: &TimerFilter) -> String {
 
 pub(super) fn counts(connection: &Connection) -> Result<Vec<(i64, TopicCounts)>, StoreError> {
     let sql = "SELECT id, name, pending, dead, paused FROM topics ORDER BY name";
-    let mut statement = connection.prepare_cached(sql).store()?;
-    let rows = statement.query_map([], |row| {
+    let rows = connection.all(sql, [], |row| {
         let number = |index| row.get(index).map(|count: i64| count.max(0).unsigned_abs());
         let mut counts = TopicCounts::new(row.get(1)?, number(2)?, number(3)?);
         counts.is_paused = row.get(4)?;
         Ok((row.get(0)?, counts))
     });
-    rows.store()?.collect::<rusqlite::Result<_>>().store()
+    Ok(rows?)
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! The tables of an SQLite store.
 
-use super::errors::SqliteResult;
-use crate::{durable::store::error::StoreError, sqlite::FileFormat};
+use crate::{
+    durable::store::error::StoreError,
+    sqlite::{FileFormat, FileResult},
+};
 use rusqlite::Connection;
 
 /// "nwtm" in the header of the file, so that another program's database is not taken for a store.
@@ -64,8 +66,9 @@ pub(super) const FORMAT: FileFormat =
 
 /// Makes a copy of a store a backup. It says that it was closed, and has no log.
 pub(super) fn make_backup(copy: &Connection) -> Result<(), StoreError> {
-    let _: String = copy.pragma_update_and_check(None, "journal_mode", "DELETE", |row| row.get(0)).store()?;
-    copy.execute_batch("BEGIN; UPDATE timer_store SET is_open = 0").store()?;
-    copy.pragma_update(None, "application_id", BACKUP_ID).store()?;
-    copy.execute_batch("COMMIT").store()
+    let _: String =
+        copy.pragma_update_and_check(None, "journal_mode", "DELETE", |row| row.get(0)).or_file_error()?;
+    copy.execute_batch("BEGIN; UPDATE timer_store SET is_open = 0").or_file_error()?;
+    copy.pragma_update(None, "application_id", BACKUP_ID).or_file_error()?;
+    Ok(copy.execute_batch("COMMIT").or_file_error()?)
 }

@@ -3,13 +3,16 @@
 //! SQLite opens a table, its indexes and its sequence for each execution of an `INSERT`. Rows of
 //! one statement share that, which saves a third of the instructions.
 
-use super::{Connection, errors::SqliteResult};
-use crate::durable::{
-    id::TimerId,
-    store::{
-        change::{Change, NewTimer, Outcome},
-        error::StoreError,
+use super::Connection;
+use crate::{
+    durable::{
+        id::TimerId,
+        store::{
+            change::{Change, NewTimer, Outcome},
+            error::StoreError,
+        },
     },
+    sqlite::FileResult,
 };
 use std::sync::LazyLock;
 
@@ -54,15 +57,15 @@ impl<'a> StartGroup<'a> {
 
     /// Stores the timers. Returns an outcome for each.
     pub(super) fn insert(&self, connection: &Connection) -> Result<[Outcome; SIZE], StoreError> {
-        let mut statement = connection.prepare_cached(&INSERT).store()?;
+        let mut statement = connection.prepare_cached(&INSERT).or_file_error()?;
         for (row, (topic, timer)) in self.0.iter().enumerate() {
             let first = row * VALUES;
-            statement.raw_bind_parameter(first + 1, topic).store()?;
-            statement.raw_bind_parameter(first + 2, timer.due).store()?;
-            statement.raw_bind_parameter(first + 3, &timer.schedule).store()?;
-            statement.raw_bind_parameter(first + 4, &timer.payload).store()?;
+            statement.raw_bind_parameter(first + 1, topic).or_file_error()?;
+            statement.raw_bind_parameter(first + 2, timer.due).or_file_error()?;
+            statement.raw_bind_parameter(first + 3, &timer.schedule).or_file_error()?;
+            statement.raw_bind_parameter(first + 4, &timer.payload).or_file_error()?;
         }
-        statement.raw_execute().store()?;
+        statement.raw_execute().or_file_error()?;
         // Numbers grow by one, because no other connection writes in this transaction.
         let mut id = connection.last_insert_rowid() - SIZE as i64;
         Ok(self.0.map(|(_, timer)| {

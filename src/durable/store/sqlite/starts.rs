@@ -1,14 +1,14 @@
 //! Starts of timers, in transactions of the store and of the program.
 
-use super::{Connection, errors::SqliteResult};
+use super::Connection;
 use crate::{
     durable::{
         id::TimerId,
         store::{change::NewTimer, error::StoreError, remembered::Remembered, start_in::StartTimers},
     },
-    sqlite::FileId,
+    sqlite::{CachedStatements, FileId, FileResult},
 };
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 use std::{any::Any, time::Duration};
 
 /// The name of the savepoint of a start in a transaction of the program.
@@ -43,8 +43,7 @@ pub(super) fn start(
     }
     let sql = "INSERT INTO timers (topic, state, due, scheduled, attempts, key, schedule, payload)
         VALUES (?1, 0, ?2, ?2, 0, ?3, ?4, ?5)";
-    let values = params![topic, timer.due, timer.idempotency_key, timer.schedule, timer.payload];
-    connection.prepare_cached(sql).store()?.execute(values).store()?;
+    connection.run(sql, params![topic, timer.due, timer.idempotency_key, timer.schedule, timer.payload])?;
     Ok(Started::New(TimerId::new(connection.last_insert_rowid())))
 }
 
@@ -57,18 +56,16 @@ fn known_key(
     key_memory: Duration,
 ) -> Result<Option<Started>, StoreError> {
     let sql = "SELECT id, schedule, state = 0 AND scheduled <= ?3 FROM timers WHERE topic = ?1 AND key = ?2";
-    let mut statement = connection.prepare_cached(sql).store()?;
-    let stored = statement.query_row(params![topic, key, now], |row| {
+    let stored = connection.one(sql, params![topic, key, now], |row| {
         Ok(Started::Stored { id: TimerId::new(row.get(0)?), schedule: row.get(1)?, is_due: row.get(2)? })
-    });
-    if let Some(stored) = stored.optional().store()? {
-        return Ok(Some(stored));
+    })?;
+    if stored.is_some() {
+        return Ok(stored);
     }
     let sql = "SELECT id FROM ended_keys WHERE topic = ?1 AND key = ?2 AND ended BETWEEN ?3 AND ?4";
-    let mut statement = connection.prepare_cached(sql).store()?;
     let remembered = Remembered::at(now, key_memory);
     let values = params![topic, key, remembered.first(), remembered.last()];
-    let ended = statement.query_row(values, |row| row.get(0).map(TimerId::new)).optional().store()?;
+    let ended = connection.one(sql, values, |row| row.get(0).map(TimerId::new))?;
     Ok(ended.map(Started::Ended))
 }
 
@@ -81,8 +78,7 @@ pub(super) fn add_counts(
     dead: i64,
 ) -> Result<bool, StoreError> {
     let sql = "UPDATE topics SET pending = pending + ?2, dead = dead + ?3 WHERE id = ?1";
-    let updated = connection.prepare_cached(sql).store()?.execute(params![topic, pending, dead]);
-    Ok(updated.store()? == 1)
+    Ok(connection.run(sql, params![topic, pending, dead])? == 1)
 }
 
 /// Starts timers in transactions of the program.
@@ -149,7 +145,7 @@ impl SqliteStarts {
         now: i64,
     ) -> Result<TimerId, StoreError> {
         self.check(connection)?;
-        let execute = |sql: &str| connection.execute_batch(sql).store();
+        let execute = |sql: &str| connection.execute_batch(sql).or_file_error().map_err(StoreError::from);
         let [begin, end, undo] = if connection.is_autocommit() {
             ["BEGIN IMMEDIATE".to_owned(), "COMMIT".to_owned(), "ROLLBACK".to_owned()]
         } else {

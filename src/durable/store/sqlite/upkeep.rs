@@ -1,11 +1,14 @@
 //! What operators and limits do to whole topics: pauses, and changes of many dead letters.
 
-use super::{SqliteStore, changes::SqliteBatch, errors::SqliteResult};
-use crate::durable::{
-    id::TimerId,
-    store::{dead_letters::DeadLetters, error::StoreError, row::TimerRow},
+use super::{SqliteStore, changes::SqliteBatch};
+use crate::{
+    durable::{
+        id::TimerId,
+        store::{dead_letters::DeadLetters, error::StoreError, row::TimerRow},
+    },
+    sqlite::CachedStatements,
 };
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 
 /// The dead letters to change. The oldest are found with their index.
 const SELECT: &str = "SELECT id FROM timers INDEXED BY timers_dead_due
@@ -14,8 +17,7 @@ const SELECT: &str = "SELECT id FROM timers INDEXED BY timers_dead_due
 pub(super) fn set_paused(store: &mut SqliteStore, topic: &str, is_paused: bool) -> Result<bool, StoreError> {
     SqliteBatch::new(store, 0).transact(|batch| {
         let sql = "UPDATE topics SET paused = ?2 WHERE name = ?1";
-        let mut statement = batch.connection().prepare_cached(sql).store()?;
-        Ok(statement.execute(params![topic, is_paused]).store()? > 0)
+        Ok(batch.connection().run(sql, params![topic, is_paused])? > 0)
     })
 }
 
@@ -57,12 +59,9 @@ pub(super) fn retry_dead(
 /// Returns the ids of the selected letters.
 fn select(batch: &mut SqliteBatch<'_>, letters: &DeadLetters) -> Result<Vec<TimerId>, StoreError> {
     let connection = batch.connection();
-    let mut topic =
-        connection.prepare_cached("SELECT id, dead FROM topics WHERE name = ?1 AND dead > 0").store()?;
-    let found = topic.query_row([&letters.topic], |row| Ok((row.get(0)?, row.get(1)?)));
-    let Some((topic, dead)): Option<(i64, i64)> = found.optional().store()? else { return Ok(Vec::new()) };
-    let mut statement = connection.prepare_cached(SELECT).store()?;
+    let sql = "SELECT id, dead FROM topics WHERE name = ?1 AND dead > 0";
+    let topic = connection.one(sql, [&letters.topic], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)))?;
+    let Some((topic, dead)) = topic else { return Ok(Vec::new()) };
     let values = params![topic, letters.until, letters.limit_of(dead), letters.after];
-    let ids = statement.query_map(values, |row| row.get(0).map(TimerId::new)).store()?;
-    ids.collect::<rusqlite::Result<_>>().store()
+    Ok(connection.all(SELECT, values, |row| row.get(0).map(TimerId::new))?)
 }
