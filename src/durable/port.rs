@@ -5,7 +5,7 @@
 use super::{
     engine::{EngineInbox, Permit},
     metrics::Metrics,
-    request::{StoreReply, StoreRequest},
+    request::{StoreReply, StoreRequest, refuse},
     store::Starter,
     timer_clock::TimerClock,
 };
@@ -60,6 +60,14 @@ impl Port {
             return Err(request);
         }
         self.requests.send(request)
+    }
+
+    /// Passes a request to the store's thread. If that has ended, the request fails with
+    /// [`Error::ShutDown`](crate::error::Error::ShutDown).
+    pub(super) fn send(&self, request: StoreRequest) {
+        if let Err(request) = self.request(request) {
+            refuse([request]);
+        }
     }
 
     /// Returns the present time by the clock by which timers are due.

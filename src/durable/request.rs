@@ -74,7 +74,7 @@ impl StoreReply {
 }
 
 /// Fails requests that arrived after the store was closed.
-pub(in crate::durable) fn refuse(requests: impl Iterator<Item = StoreRequest>) {
+pub(in crate::durable) fn refuse(requests: impl IntoIterator<Item = StoreRequest>) {
     for request in requests {
         match request {
             StoreRequest::Change { reply: StoreReply::Start(starting), .. } => {

@@ -161,13 +161,7 @@ impl Driver {
                 EngineStep::Look { until } => self.pass(StoreRequest::Look { until }),
                 EngineStep::Complete(completer, result) => completer.complete(result),
                 EngineStep::FailClose(completers, error) => complete_all(completers, &Err(error)),
-                EngineStep::Close(completers) => {
-                    if let Err(StoreRequest::Close(completers)) =
-                        self.port.request(StoreRequest::Close(completers))
-                    {
-                        complete_all(completers, &Ok(()));
-                    }
-                }
+                EngineStep::Close(completers) => self.port.send(StoreRequest::Close(completers)),
             }
         }
     }

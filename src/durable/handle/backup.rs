@@ -61,9 +61,7 @@ impl DurableTimers {
                 log::error!("the thread of a backup of the timer store was not started: {error}");
             }
         };
-        if let Err(StoreRequest::Query(begin)) = self.port.request(StoreRequest::Query(Box::new(begin))) {
-            begin(Err(Error::ShutDown));
-        }
+        self.port.send(StoreRequest::Query(Box::new(begin)));
         done
     }
 }

@@ -145,9 +145,7 @@ impl DurableTimers {
                 Err(error) => completer.complete(Err(error)),
             }
         };
-        if let Err(StoreRequest::Query(query)) = self.port.request(StoreRequest::Query(Box::new(find))) {
-            query(Err(Error::ShutDown));
-        }
+        self.port.send(StoreRequest::Query(Box::new(find)));
         done
     }
 }

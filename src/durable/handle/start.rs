@@ -5,7 +5,7 @@ use crate::durable::{
     cron::Cron,
     engine::EngineMessage,
     id::TimerId,
-    request::{StoreReply, StoreRequest, refuse},
+    request::{StoreReply, StoreRequest},
     schedule::Schedule,
     starting::{Starting, StartingMany},
     store::{Change, NewTimer, StartIn},
@@ -147,10 +147,8 @@ impl DurableTimers {
                 Err(error) => starting.complete(Err(error)),
             }
         }
-        if !starts.is_empty()
-            && let Err(request) = self.port.request(StoreRequest::StartMany(starts))
-        {
-            refuse(std::iter::once(request));
+        if !starts.is_empty() {
+            self.port.send(StoreRequest::StartMany(starts));
         }
         done
     }
@@ -302,20 +300,12 @@ impl<'a> StartTimer<'a> {
     pub fn start(self) -> Completion<TimerId> {
         let (completer, done) = self.timers.port.stored();
         let permit = self.timers.port.permit();
-        let timer = match self.timer.and_then(|timer| permit.map(|permit| (timer, permit))) {
+        match self.timer.and_then(|timer| permit.map(|permit| (timer, permit))) {
             Ok((timer, permit)) => {
                 let reply = StoreReply::Start(Starting::One(completer, permit));
-                StoreRequest::Change { change: Change::Start(timer), reply }
+                self.timers.port.send(StoreRequest::Change { change: Change::Start(timer), reply });
             }
-            Err(error) => {
-                completer.complete(Err(error));
-                return done;
-            }
-        };
-        if let Err(StoreRequest::Change { reply: StoreReply::Start(starting), .. }) =
-            self.timers.port.request(timer)
-        {
-            starting.complete(Err(Error::ShutDown));
+            Err(error) => completer.complete(Err(error)),
         }
         done
     }

@@ -123,10 +123,7 @@ impl DurableTimers {
             completer.complete(committed.and_then(|()| value.ok_or(Error::ShutDown)));
             drop(permit);
         };
-        let request = StoreRequest::Transaction { work: Box::new(work), reply: Box::new(reply) };
-        if let Err(StoreRequest::Transaction { reply, .. }) = self.port.request(request) {
-            reply(Err(Error::ShutDown));
-        }
+        self.port.send(StoreRequest::Transaction { work: Box::new(work), reply: Box::new(reply) });
         done
     }
 
@@ -186,13 +183,10 @@ impl DurableTimers {
             Ok(begun) => begun,
             Err(refused) => return refused,
         };
-        let query = StoreRequest::Query(Box::new(move |store| {
+        self.port.send(StoreRequest::Query(Box::new(move |store| {
             completer.complete(store.and_then(query));
             drop(permit);
-        }));
-        if let Err(StoreRequest::Query(query)) = self.port.request(query) {
-            query(Err(Error::ShutDown));
-        }
+        })));
         done
     }
 }

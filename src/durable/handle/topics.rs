@@ -7,7 +7,7 @@ use crate::durable::{
     store::TopicCounts,
     unix_millis::duration_millis,
 };
-use crate::{error::Error, sync::Completion};
+use crate::sync::Completion;
 use std::time::Duration;
 
 impl DurableTimers {
@@ -105,9 +105,7 @@ impl DurableTimers {
             Err(refused) => return refused,
         };
         let work = DeadWork::new(topic.to_owned(), action, completer, permit);
-        if let Err(StoreRequest::DeadWork(work)) = self.port.request(StoreRequest::DeadWork(work)) {
-            work.finish(Some(Error::ShutDown));
-        }
+        self.port.send(StoreRequest::DeadWork(work));
         done
     }
 
@@ -116,10 +114,7 @@ impl DurableTimers {
             Ok(begun) => begun,
             Err(refused) => return refused,
         };
-        let request = StoreRequest::Pause { topic: topic.to_owned(), is_paused, completer, permit };
-        if let Err(StoreRequest::Pause { completer, .. }) = self.port.request(request) {
-            completer.complete(Err(Error::ShutDown));
-        }
+        self.port.send(StoreRequest::Pause { topic: topic.to_owned(), is_paused, completer, permit });
         done
     }
 }
