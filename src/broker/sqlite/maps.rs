@@ -2,13 +2,12 @@
 
 use super::{
     errors::StepResult,
-    leases::NodeLeases,
     tables::FileTables,
     topic_row::{RowKind, TopicRow},
 };
 use crate::{
     broker::store::{
-        BrokerError, Changed, EntryChange, MapChange, MapCondition, MapEntry, MapUpdate, NodeId, Position,
+        BrokerError, Changed, EntryChange, MapChange, MapEntry, MapUpdate, NodeId, NodeLeases, Position,
         Snapshot, TopicName,
     },
     sqlite::CachedStatements,
@@ -17,7 +16,7 @@ use rusqlite::{Row, params};
 
 impl FileTables<'_> {
     pub(super) fn change(&mut self, update: &MapUpdate, leases: &NodeLeases) -> StepResult<Changed> {
-        if update.owner.as_ref().is_some_and(|owner| !leases.is_alive(owner, self.running)) {
+        if update.owner.as_ref().is_some_and(|owner| !leases.is_alive(owner, self.time)) {
             return Err(BrokerError::LeaseEnded.into());
         }
         let mut topic = self.open(&update.topic, Some(RowKind::Map), update.seen)?;
@@ -30,13 +29,7 @@ impl FileTables<'_> {
         let mut changes = Vec::new();
         for change in &update.changes {
             let stored = self.entry_position(&topic, &change.key)?;
-            let holds = match change.condition {
-                None => true,
-                Some(MapCondition::Absent) => stored.is_none(),
-                Some(MapCondition::Unchanged(position)) => stored == Some(position),
-            };
-            let has_room = stored.is_some() || topic.entries < update.max_entries;
-            let is_made = holds && if change.value.is_some() { has_room } else { stored.is_some() };
+            let is_made = change.is_possible(stored, topic.entries < update.max_entries);
             made.push(is_made);
             if is_made {
                 self.apply(&mut topic, change, stored.is_some(), owner, position)?;

@@ -1,7 +1,6 @@
 //! `SqliteBroker`: topics of one node, in a file.
 
 mod errors;
-mod leases;
 mod maps;
 mod operation;
 mod schema;
@@ -13,9 +12,9 @@ mod writer;
 use super::{
     pending_limit::{MAX_PENDING_BYTES, PendingLimit, PendingPermit},
     store::{
-        Broker, BrokerError, BrokerStart, Changed, History, MapUpdate, NodeId, NodeLease, Notification,
-        Partition, PartitionTops, Partitions, Position, Publication, Published, ReadRange, Snapshot,
-        TopicName, TopicSeen,
+        Broker, BrokerError, BrokerStart, Changed, History, MapUpdate, NodeId, NodeLease, NodeLeases,
+        Notification, Partition, PartitionTops, Partitions, Position, Publication, Published, ReadRange,
+        Snapshot, TopicName, TopicSeen,
     },
 };
 use crate::{
@@ -25,7 +24,6 @@ use crate::{
     sync::{Completion, Sender, channel, completion, loop_id},
 };
 use errors::StepResult;
-use leases::NodeLeases;
 use operation::{FnOperation, NodeNumber, WriterRequest};
 use std::{
     fmt, mem,
@@ -284,14 +282,17 @@ impl Broker for SqliteBroker {
     }
 
     fn renew(&self, lease: NodeLease) -> Completion<()> {
-        self.call(0, move |tables, leases| Ok(leases.renew(&lease, tables.running)?))
+        self.call(0, move |tables, leases| {
+            leases.renew(&lease, tables.time)?;
+            Ok(())
+        })
     }
 
     fn end_lost_leases(&self) -> Completion<Vec<NodeId>> {
         self.call(0, |tables, leases| {
-            let mut lost = leases.take_expired(tables.running);
+            let mut lost = leases.take_expired(tables.time);
             for owner in tables.owners()? {
-                if !leases.is_alive(&owner, tables.running) && !lost.contains(&owner) {
+                if !leases.is_alive(&owner, tables.time) && !lost.contains(&owner) {
                     lost.push(owner);
                 }
             }

@@ -4,7 +4,7 @@ use super::{errors::StepResult, tables::FileTables};
 use crate::{
     broker::{
         pending_limit::PendingPermit,
-        store::{BrokerError, BrokerStart, Notification, Partition},
+        store::{BrokerError, BrokerStart, NodeLeases, Notification, Partition},
     },
     error::Result,
     sync::Completer,
@@ -31,7 +31,7 @@ pub(super) type NodeNumber = u64;
 pub(super) trait FileOperation: Send {
     /// Does the work within a transaction. May be called again after the transaction was rolled
     /// back.
-    fn run(&mut self, tables: &mut FileTables<'_>, leases: &mut super::leases::NodeLeases) -> StepResult<()>;
+    fn run(&mut self, tables: &mut FileTables<'_>, leases: &mut NodeLeases) -> StepResult<()>;
 
     /// Fails the operation, unless it has failed alone before.
     fn fail(&mut self, error: &BrokerError);
@@ -51,9 +51,9 @@ pub(super) struct FnOperation<T, F> {
 impl<T, F> FileOperation for FnOperation<T, F>
 where
     T: Send + 'static,
-    F: FnMut(&mut FileTables<'_>, &mut super::leases::NodeLeases) -> StepResult<T> + Send,
+    F: FnMut(&mut FileTables<'_>, &mut NodeLeases) -> StepResult<T> + Send,
 {
-    fn run(&mut self, tables: &mut FileTables<'_>, leases: &mut super::leases::NodeLeases) -> StepResult<()> {
+    fn run(&mut self, tables: &mut FileTables<'_>, leases: &mut NodeLeases) -> StepResult<()> {
         self.result = Some(Ok((self.work)(tables, leases)?));
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::{
     sync::Random,
 };
 use rusqlite::{Connection, params};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The numbers of the partitions in this generation.
 #[derive(Debug, Clone)]
@@ -31,8 +31,8 @@ pub(super) struct FileTables<'a> {
     pub(super) partitions: Partitions,
     /// Milliseconds since 1970.
     pub(super) now: i64,
-    /// Milliseconds since the start of the writer, for leases.
-    pub(super) running: i64,
+    /// The time by the clock of the nodes, for leases.
+    pub(super) time: Instant,
     /// Milliseconds for which the metadata of an idle topic is kept.
     pub(super) keep_idle: i64,
     pub(super) random: &'a Random,

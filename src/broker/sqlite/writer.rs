@@ -7,14 +7,15 @@
 
 use super::{
     errors::{StepError, StepResult},
-    leases::NodeLeases,
     operation::{FileOperation, NodeNumber, WriterRequest},
     schema::FORMAT,
     tables::{FileTables, Sequences},
     upkeep,
 };
 use crate::{
-    broker::store::{BrokerError, BrokerEvent, BrokerSink, BrokerStart, Partition, Partitions, StoredEvent},
+    broker::store::{
+        BrokerError, BrokerEvent, BrokerSink, BrokerStart, NodeLeases, Partition, Partitions, StoredEvent,
+    },
     clock::Clock,
     error::caught,
     machine,
@@ -67,8 +68,6 @@ pub(super) struct BrokerWriter {
     wait: AdaptiveWait,
     partitions: Partitions,
     clock: Arc<dyn Clock>,
-    /// The begin, by the clock.
-    started: Instant,
     random: Random,
     sequences: Sequences,
     /// The nodes that have started.
@@ -96,7 +95,6 @@ impl BrokerWriter {
             requests,
             wait: AdaptiveWait::default(),
             partitions: first.partitions,
-            started: first.clock.now(),
             clock: first.clock.clone(),
             sequences: Sequences { generation: random.next(), numbers },
             random,
@@ -238,8 +236,6 @@ impl BrokerWriter {
         work: impl FnOnce(&mut FileTables<'_>, &mut NodeLeases) -> StepResult<()>,
     ) -> Result<Vec<StoredEvent>, BrokerError> {
         let now = self.now();
-        let running = self.clock.now().saturating_duration_since(self.started);
-        let running = super::tables::millis(running);
         let BrokerFile { database, log } = &mut self.file;
         let connection = &database.connection;
         let execute = |sql: &str| -> StepResult<()> {
@@ -250,7 +246,7 @@ impl BrokerWriter {
             connection,
             partitions: self.partitions,
             now,
-            running,
+            time: self.clock.now(),
             keep_idle: super::tables::millis(self.keep_idle),
             random: &self.random,
             sequences: self.sequences.clone(),

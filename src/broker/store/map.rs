@@ -36,6 +36,17 @@ impl MapChange {
         MapChange { key: key.into(), value: None, condition: None }
     }
 
+    /// Returns whether the change can be made. `entry` is the position of the entry in the map, and
+    /// `has_room` states whether the map may have one more.
+    pub(in crate::broker) fn is_possible(&self, entry: Option<Position>, has_room: bool) -> bool {
+        let is_met = match self.condition {
+            None => true,
+            Some(MapCondition::Absent) => entry.is_none(),
+            Some(MapCondition::Unchanged(position)) => entry == Some(position),
+        };
+        is_met && (entry.is_some() || self.value.is_some() && has_room)
+    }
+
     /// Returns the bytes of key and value.
     pub(in crate::broker) fn size(&self) -> usize {
         self.key.len() + self.value.as_ref().map_or(0, Bytes::len)

@@ -9,6 +9,7 @@ mod event;
 mod history;
 mod history_limits;
 mod lease;
+mod leases;
 mod map;
 mod memory;
 mod message_id;
@@ -25,6 +26,8 @@ pub use event::{BrokerEvent, StoredEvent, TopicChange};
 pub use history::{History, ReadFrom, ReadRange, StoredMessage};
 pub use history_limits::HistoryLimits;
 pub use lease::{LeaseKind, NodeId, NodeLease};
+#[cfg(feature = "broker-sqlite")]
+pub(in crate::broker) use leases::NodeLeases;
 pub use map::{Changed, EntryChange, MapChange, MapCondition, MapEntry, MapUpdate, Snapshot};
 pub use memory::{MemoryBroker, MemoryBrokerBuilder};
 pub use message_id::MessageId;

@@ -6,7 +6,7 @@ use crate::broker::store::{
     error::BrokerError,
     history::{History, ReadRange, StoredMessage},
     lease::NodeId,
-    map::{EntryChange, MapChange, MapCondition, MapEntry, Snapshot},
+    map::{EntryChange, MapChange, MapEntry, Snapshot},
     position::Position,
     tops::TopicTop,
 };
@@ -112,14 +112,8 @@ impl MemoryTopic {
 
     /// Returns whether the change can be made.
     pub(super) fn allows(&self, change: &MapChange, max_entries: u64) -> bool {
-        let entry = self.entries.get(&change.key);
-        let has_room = entry.is_some() || (self.entries.len() as u64) < max_entries;
-        let is_met = match change.condition {
-            None => true,
-            Some(MapCondition::Absent) => entry.is_none(),
-            Some(MapCondition::Unchanged(position)) => entry.is_some_and(|entry| entry.position == position),
-        };
-        is_met && if change.value.is_some() { has_room } else { entry.is_some() }
+        let entry = self.entries.get(&change.key).map(|entry| entry.position);
+        change.is_possible(entry, (self.entries.len() as u64) < max_entries)
     }
 
     /// Makes a change at a position. Returns the owner of the entry that was there.
