@@ -17,7 +17,7 @@ pub(crate) enum DiskError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(feature = "simulation"), allow(dead_code, reason = "only simulations fail"))]
 pub(crate) enum RouteError {
-    /// The service is down.
+    /// The service does not run, and the kernel of its machine says so.
     Unreachable,
     /// Nothing has come back in time. The request was not carried out.
     Lost,

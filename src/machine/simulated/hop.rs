@@ -1,8 +1,8 @@
 //! `Hop`: requests to another node without sockets.
 //!
-//! A request takes the latency of the link in each direction. While the link is cut, it is sent
-//! again, as TCP does, until its time is over. A node that is stalled answers later, and one that
-//! is down refuses at once.
+//! A request takes the latency of the link in each direction. While the link is cut, or the other
+//! node has no power, it is sent again, as TCP does, until its time is over. A node that is stalled
+//! answers later, and the kernel of a node whose program was killed refuses.
 
 use super::{Machine, current, fault::Fault, threads::pause, world::retransmission};
 use crate::{
@@ -39,7 +39,15 @@ impl Hop {
                 return Err(RouteError::Lost);
             }
         }
-        let is_up = self.machine.lock().nodes[self.host].is_up;
+        let (is_up, has_power) = {
+            let host = &self.machine.lock().nodes[self.host];
+            (host.is_up, host.has_power)
+        };
+        if !has_power {
+            // The power was lost while the request was on its way.
+            self.sleep_until(deadline);
+            return Err(RouteError::Lost);
+        }
         let is_refused = is_up && self.machine.lock().fails(Fault::RequestRefused);
         let answer = (is_up && !is_refused).then(serve);
         let is_lost = answer.is_some() && self.machine.lock().fails(Fault::AnswerLost);

@@ -221,14 +221,16 @@ impl SimulationDriver {
         Ok(Stepped::NodeEnded(node))
     }
 
-    /// Ends the programs of a node. Does nothing if the node is down.
+    /// Ends the programs of a node. Does nothing if they have ended, unless the node loses the
+    /// power that it still has.
     ///
     /// # Errors
     /// The name of a thread that does not end. No thread of the simulation has a turn from then on.
     pub(super) fn end_node(&mut self, node: usize, loses_power: bool) -> Result<(), String> {
         let (threads, started) = {
             let mut world = self.shared.lock();
-            if !world.nodes[node].is_up {
+            let state = &world.nodes[node];
+            if !(state.is_up || loses_power && state.has_power) {
                 return Ok(());
             }
             world.kill_node(node, loses_power);

@@ -29,12 +29,15 @@ impl Simulation {
         world.cut_link(b.0, a.0, crate::clock::nanos(time));
     }
 
-    /// Kills the program of a node. The kernel of the node closes its sockets.
+    /// Kills the program of a node. The kernel of the node closes its sockets. It then answers as
+    /// for a program that does not run: connects are refused, data to a connection of the program
+    /// is answered with a reset, and UDP ports are unreachable.
     pub fn kill(&mut self, node: NodeId) {
         self.end_node(node, false);
     }
 
-    /// Takes the power from a node. Its sockets vanish, and its peers receive nothing.
+    /// Takes the power from a node, whose program may have been killed before. Its sockets vanish,
+    /// and its peers receive nothing until it is started again.
     pub fn power_off(&mut self, node: NodeId) {
         self.end_node(node, true);
     }

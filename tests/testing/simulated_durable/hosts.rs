@@ -50,6 +50,34 @@ fn the_time_of_a_database_is_that_of_its_host() {
     });
 }
 
+/// The kernel of a killed database refuses at once, and a machine without power does not answer.
+#[test]
+fn a_host_without_power_refuses_nothing() {
+    let mut simulation = Simulation::new(1);
+    let host = simulation.node("db", "10.0.0.9", || Ok(()));
+    let attempts = Journal::new();
+    let seen = attempts.clone();
+    let node = simulation.node("one", "10.0.0.1", move || {
+        let database = MemoryDatabase::new().host("db").lease(10 * SECOND).request_timeout(4 * SECOND);
+        for _ in 0..2 {
+            let begin = default_clock().now();
+            let error = database.open().unwrap_err().to_string();
+            seen.push((default_clock().now() - begin, error));
+            sleep(10 * SECOND);
+        }
+        Ok(())
+    });
+    simulation.kill(host);
+    simulation.run_for(5 * SECOND).unwrap();
+    simulation.power_off(host);
+    simulation.run_until_ended(node, 60 * SECOND).unwrap();
+    attempts.with(|attempts| {
+        let [(refused, why), (silent, nothing)] = attempts else { panic!("{attempts:?}") };
+        assert!(*refused < SECOND && why.contains("the server is down"), "{attempts:?}");
+        assert!(*silent >= 4 * SECOND && nothing.contains("no answer"), "{attempts:?}");
+    });
+}
+
 /// What a node has seen of its store at each start: the payloads of its timers, and rows.
 type Seen = Journal<(Vec<String>, Option<Vec<u8>>)>;
 

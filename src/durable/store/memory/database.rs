@@ -30,12 +30,13 @@ use std::time::{Duration, SystemTime};
 ///
 /// In a [simulation](crate::testing::simulation), the database is on the node that
 /// [`host`](MemoryDatabase::host) names, which need not run a program. Each request takes the
-/// latency of the links to that node and back, and waits while the node is stalled. Cut links delay
-/// requests, and after the [`request_timeout`](MemoryDatabase::request_timeout) they fail. Answers
-/// are lost after the commit, and requests are refused (`answer-lost`, `request-refused`). After a
-/// kill of the host, the stores connect again, and all timers are loaded again. A loss of its power
-/// is a crash of the [disk](MemoryDatabase::disk) as well. Requests are not sent over sockets, and
-/// one request carries a whole transaction.
+/// latency of the links to that node and back, and waits while the node is stalled. Cut links and a
+/// host without power delay requests, and after the
+/// [`request_timeout`](MemoryDatabase::request_timeout) they fail. A killed host refuses them.
+/// Answers are lost after the commit, and requests are refused (`answer-lost`, `request-refused`).
+/// After a kill of the host, the stores connect again, and all timers are loaded again. A loss of
+/// its power is a crash of the [disk](MemoryDatabase::disk) as well. Requests are not sent over
+/// sockets, and one request carries a whole transaction.
 ///
 /// # Clocks
 ///

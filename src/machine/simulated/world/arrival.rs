@@ -50,7 +50,7 @@ impl World {
         let from = socket.node;
         let Some(stream) = self.sockets.stream(id) else { return false };
         let (to, peer) = (stream.remote_node, stream.peer);
-        if self.links.is_cut(from, to, self.now()) || !self.nodes[to].is_up {
+        if self.links.is_cut(from, to, self.now()) || !self.nodes[to].has_power {
             self.send_again(id, TimedAction::Arrive(id));
             return false;
         }

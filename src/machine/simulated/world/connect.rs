@@ -67,7 +67,7 @@ impl World {
         let (to, remote) = (stream.remote_node, stream.remote);
         let is_lost = self.links.is_cut(node, to, self.now())
             || self.links.is_cut(to, node, self.now())
-            || !self.nodes[to].is_up
+            || !self.nodes[to].has_power
             || self.fails(Fault::ConnectLost);
         let listener = self.listener_for(to, remote, client);
         let is_refused = listener.is_none() || self.fails(Fault::ConnectRefused);

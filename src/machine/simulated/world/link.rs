@@ -127,7 +127,8 @@ impl World {
     #[cfg(feature = "durable")]
     pub(crate) fn message_delay(&mut self, from: usize, to: usize) -> Option<u64> {
         let now = self.now();
-        (!self.links.is_cut(from, to, now)).then(|| self.links.delay(from, to, MESSAGE, now))
+        let arrives = !self.links.is_cut(from, to, now) && self.nodes[to].has_power;
+        arrives.then(|| self.links.delay(from, to, MESSAGE, now))
     }
 
     /// Heals all links.

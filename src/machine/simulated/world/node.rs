@@ -8,7 +8,10 @@ use std::net::IpAddr;
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) address: IpAddr,
+    /// The program runs.
     pub(crate) is_up: bool,
+    /// The kernel runs. It outlives a program that is killed.
+    pub(crate) has_power: bool,
     pub(crate) life: u32,
     /// How far the clock has jumped ahead, in nanoseconds.
     pub(super) ahead: u64,
@@ -46,6 +49,7 @@ impl World {
             name: name.to_owned(),
             address,
             is_up: true,
+            has_power: true,
             life: 0,
             ahead: 0,
             drift: 0,
@@ -69,7 +73,7 @@ impl World {
     }
 
     /// Ends the process of a node. Its sockets vanish if the machine lost its power, without a
-    /// packet to their peers. Otherwise its kernel closes them.
+    /// packet to their peers. Otherwise its kernel closes them, and answers later packets.
     pub(crate) fn kill_node(&mut self, node: usize, loses_power: bool) {
         self.note(Happening::Killed, node, u64::from(loses_power), 0);
         let sockets: Vec<_> = self.sockets.of_node(node).collect();
@@ -77,14 +81,16 @@ impl World {
             if loses_power { self.sockets.remove(socket) } else { self.close(socket) }
         }
         let state = &mut self.nodes[node];
+        // The power may be lost after the process was killed.
+        state.life += u32::from(state.is_up);
         state.is_up = false;
-        state.life += 1;
+        state.has_power &= !loses_power;
         state.power_losses += u64::from(loses_power);
     }
 
     pub(crate) fn restart_node(&mut self, node: usize) {
         self.note(Happening::Restarted, node, 0, 0);
-        self.nodes[node].is_up = true;
+        (self.nodes[node].is_up, self.nodes[node].has_power) = (true, true);
     }
 
     pub(crate) fn stall(&mut self, node: usize, time: u64) {

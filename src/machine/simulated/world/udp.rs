@@ -94,7 +94,7 @@ impl World {
         let node = self.sockets.get(*source).map(|socket| socket.node);
         let receiver = self.receiver(to_node, to, sender);
         if receiver.is_none()
-            && self.nodes[to_node].is_up
+            && self.nodes[to_node].has_power
             && let Some(node) = node
         {
             let delay = self.links.delay(to_node, node, 0, self.now());
