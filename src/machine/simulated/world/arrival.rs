@@ -6,12 +6,16 @@
 
 use super::{
     World,
-    link::{ATTEMPTS, retransmission},
+    link::retransmission,
     queue::{TimedAction, narrow},
     stream::{Segment, StreamPhase},
 };
 use crate::machine::simulated::{fault::Fault, ids::SocketId, trace::Happening};
 use std::io;
+
+/// How often output is sent again before the connection has failed, as `tcp_retries2` of Linux.
+/// About four minutes.
+const RETRIES: u32 = 15;
 
 impl World {
     /// Queues a segment behind the others, and schedules its arrival.
@@ -150,7 +154,7 @@ impl World {
         let now = self.now();
         let Some(stream) = self.sockets.stream(id) else { return };
         stream.attempts += 1;
-        if stream.attempts > ATTEMPTS + 6 {
+        if stream.attempts > RETRIES {
             return self.fail(id, io::ErrorKind::TimedOut);
         }
         let again = now + retransmission(stream.attempts - 1);

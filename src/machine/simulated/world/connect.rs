@@ -6,7 +6,7 @@
 
 use super::{
     World,
-    link::{ATTEMPTS, retransmission},
+    link::retransmission,
     ports::{BindOptions, PortRole, TCP, destination, seen_from},
     queue::TimedAction,
     sockets::{Socket, SocketKind},
@@ -14,6 +14,10 @@ use super::{
 };
 use crate::machine::simulated::{digest::Digest, fault::Fault, ids::SocketId, trace::Happening};
 use std::{collections::VecDeque, io, net::SocketAddr};
+
+/// How often part of a handshake is sent again before the connection has failed, as
+/// `tcp_syn_retries` of Linux. The connect fails after 127 seconds.
+const RETRIES: u32 = 6;
 
 /// The pause before part of a handshake is sent again.
 fn pause(attempt: u32) -> u64 {
@@ -64,6 +68,9 @@ impl World {
         if stream.phase != StreamPhase::Connecting {
             return;
         }
+        if attempt > RETRIES {
+            return self.connect_fails(id, io::ErrorKind::TimedOut);
+        }
         let (to, remote) = (stream.remote_node, stream.remote);
         let is_lost = self.links.is_cut(node, to, self.now())
             || self.links.is_cut(to, node, self.now())
@@ -75,15 +82,8 @@ impl World {
             listener.is_some_and(|listener| self.is_backlog_full(listener)) || self.sockets.are_full();
         let back = self.links.delay(to, node, 0, self.now());
         if is_lost || (is_full && !is_refused) {
-            if attempt + 1 >= ATTEMPTS {
-                self.connect_fails(id, io::ErrorKind::TimedOut);
-            } else {
-                self.schedule(
-                    self.now() + pause(attempt),
-                    TimedAction::Connect { socket: id, attempt: attempt + 1 },
-                );
-            }
-            return;
+            let again = TimedAction::Connect { socket: id, attempt: attempt + 1 };
+            return self.schedule(self.now() + pause(attempt), again);
         }
         let Some(listener) = listener.filter(|_| !is_refused) else {
             self.schedule(self.now() + back, TimedAction::Reset(id));
@@ -124,7 +124,7 @@ impl World {
             attempt
         });
         if is_cut {
-            if attempt + 1 >= ATTEMPTS {
+            if attempt >= RETRIES {
                 self.sockets.remove(server);
                 self.connect_fails(id, io::ErrorKind::TimedOut);
             } else {
@@ -153,7 +153,7 @@ impl World {
         }
         if self.is_backlog_full(listener) || self.links.is_cut(client_node, node, self.now()) {
             // The client believes that it is connected. Its confirmation is sent again.
-            if attempt + 1 >= ATTEMPTS {
+            if attempt >= RETRIES {
                 self.sockets.remove(id);
             } else {
                 let again = TimedAction::Established { socket: id, attempt: attempt + 1 };

@@ -7,9 +7,6 @@ use super::World;
 use crate::machine::simulated::trace::Happening;
 use std::{collections::BTreeMap, time::Duration};
 
-/// How often a segment or a request is sent before the connection has failed. About two minutes.
-pub(super) const ATTEMPTS: u32 = 9;
-
 /// The first pause before a segment is sent again, in nanoseconds.
 const FIRST_RETRANSMISSION: u64 = 200_000_000;
 
