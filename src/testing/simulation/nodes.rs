@@ -5,8 +5,8 @@ use std::time::Duration;
 
 impl Simulation {
     /// Lets no further fault happen, heals all links and disks, and restarts all nodes that are
-    /// down. A stall or a lack of descriptors that has begun ends by itself. What follows shows
-    /// whether the programs recover.
+    /// down. A stall or a lack of descriptors that has begun ends by itself, and packets that a
+    /// clogged link holds back still arrive late. What follows shows whether the programs recover.
     pub fn heal(&mut self) {
         let down: Vec<usize> = {
             let mut world = self.shared.lock();

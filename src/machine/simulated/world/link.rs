@@ -128,11 +128,55 @@ impl World {
         arrives.then(|| self.links.delay(from, to, MESSAGE, now))
     }
 
-    /// Heals all links.
+    /// Heals all links. Packets that a clog holds back already still arrive when it would have
+    /// ended.
     pub(crate) fn heal_links(&mut self) {
         for direction in self.links.directions.values_mut() {
-            direction.cut_until = 0;
-            direction.clogged_until = 0;
+            *direction = Direction::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::simulated::faults::FaultSource;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn world() -> World {
+        let mut world = World::new(1, FaultSource::default());
+        for last in [1, 2] {
+            world.add_node("node", [10, 0, 0, last].into());
+        }
+        world.set_link(LinkSettings { jitter: Duration::ZERO, ..LinkSettings::default() });
+        world
+    }
+
+    fn delay(world: &mut World, bytes: usize) -> u64 {
+        let now = world.now();
+        world.links.delay(0, 1, bytes, now)
+    }
+
+    #[test]
+    fn a_healed_link_holds_no_packet_back() {
+        for rate in [None, Some(1_000_000)] {
+            let mut world = world();
+            world.links.settings.rate = rate;
+            let calm = delay(&mut world, 0);
+            world.clog_link(0, 1, 10 * SECOND);
+            assert!(delay(&mut world, 1000) >= 10 * SECOND);
+            world.heal_links();
+            assert_eq!(delay(&mut world, 0), calm, "{rate:?}");
+        }
+    }
+
+    #[test]
+    fn a_shorter_cut_or_clog_does_not_end_a_longer_one() {
+        let mut world = world();
+        for time in [10 * SECOND, SECOND] {
+            world.cut_link(0, 1, time);
+            world.clog_link(0, 1, time);
         }
     }
 }
