@@ -22,7 +22,8 @@ impl Simulation {
     }
 
     /// Cuts the link between two nodes in both directions, until the time has passed or
-    /// [`heal`](Simulation::heal) is called.
+    /// [`heal`](Simulation::heal) is called. A shorter cut does not end a longer one, and a time of
+    /// zero heals the link.
     pub fn cut(&mut self, a: NodeId, b: NodeId, time: Duration) {
         let mut world = self.shared.lock();
         world.cut_link(a.0, b.0, crate::clock::nanos(time));

@@ -106,18 +106,22 @@ pub(in crate::machine::simulated) fn retransmission(attempt: u32) -> u64 {
 }
 
 impl World {
-    /// Cuts the link in one direction for a time, or heals it (zero).
+    /// Cuts the link in one direction for a time, or heals it (zero). A shorter cut does not end a
+    /// longer one.
     pub(crate) fn cut_link(&mut self, from: usize, to: usize, time: u64) {
         self.note(if time > 0 { Happening::LinkCut } else { Happening::LinkHealed }, from, to as u64, time);
-        let until = if time == 0 { 0 } else { self.now().saturating_add(time) };
-        self.links.directions.entry((from, to)).or_default().cut_until = until;
+        let until = self.now().saturating_add(time);
+        let cut_until = &mut self.links.directions.entry((from, to)).or_default().cut_until;
+        *cut_until = if time == 0 { 0 } else { until.max(*cut_until) };
     }
 
-    /// Holds all packets in one direction back for a time.
+    /// Holds all packets in one direction back for a time. A shorter clog does not end a longer
+    /// one.
     pub(crate) fn clog_link(&mut self, from: usize, to: usize, time: u64) {
         self.note(Happening::LinkClogged, from, to as u64, time);
         let until = self.now().saturating_add(time);
-        self.links.directions.entry((from, to)).or_default().clogged_until = until;
+        let clogged_until = &mut self.links.directions.entry((from, to)).or_default().clogged_until;
+        *clogged_until = until.max(*clogged_until);
     }
 
     /// Returns the time that a small message takes if it is sent now. `None` if it is lost.
@@ -178,5 +182,9 @@ mod tests {
             world.cut_link(0, 1, time);
             world.clog_link(0, 1, time);
         }
+        assert!(world.links.is_cut(0, 1, 9 * SECOND));
+        assert!(delay(&mut world, 0) >= 10 * SECOND);
+        world.cut_link(0, 1, 0);
+        assert!(!world.links.is_cut(0, 1, 0), "a cut of no time heals");
     }
 }

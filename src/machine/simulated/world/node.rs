@@ -132,8 +132,12 @@ impl World {
         self.nodes.iter_mut().for_each(|node| node.disk_full_until = 0);
     }
 
+    /// Leaves no descriptor for another socket for a time, or ends that (zero). A shorter time does
+    /// not end a longer one.
     pub(crate) fn exhaust_descriptors(&mut self, node: usize, time: u64) {
         self.note(Happening::OutOfDescriptors, node, time, 0);
-        self.nodes[node].out_of_descriptors_until = self.now.saturating_add(time);
+        let until = self.now.saturating_add(time);
+        let exhausted_until = &mut self.nodes[node].out_of_descriptors_until;
+        *exhausted_until = if time == 0 { 0 } else { until.max(*exhausted_until) };
     }
 }

@@ -74,7 +74,9 @@ impl World {
         }
         if let Some(node) = self.struck(Fault::DiskFull) {
             let time = self.faults.size(Fault::DiskFull, 1_000_000..10_000_000_000);
-            self.nodes[node].disk_full_until = self.now.saturating_add(time);
+            let until = self.now.saturating_add(time);
+            let full_until = &mut self.nodes[node].disk_full_until;
+            *full_until = until.max(*full_until);
         }
     }
 
