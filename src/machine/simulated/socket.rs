@@ -114,10 +114,7 @@ impl SimulatedSocket {
     }
 
     pub(crate) fn connect_datagrams(&self, peer: Option<SocketAddr>) -> io::Result<()> {
-        in_world(|world, _| {
-            world.connect_datagrams(self.0, peer);
-            Ok(())
-        })
+        in_world(|world, _| world.connect_datagrams(self.0, peer))
     }
 }
 

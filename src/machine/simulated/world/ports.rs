@@ -1,7 +1,6 @@
 //! Addresses and ports: which a socket may bind, and which node an address leads to.
 
 use super::World;
-use crate::machine::simulated::ids::SocketId;
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -73,10 +72,6 @@ impl World {
     /// Returns the address at which a node sends to `to`, if the program leaves that open.
     pub(super) fn source_ip(&self, node: usize, to: IpAddr) -> IpAddr {
         if to.is_loopback() { loopback(to) } else { self.nodes[node].address }
-    }
-
-    pub(crate) fn local_address(&self, id: SocketId) -> io::Result<SocketAddr> {
-        Ok(self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?.local)
     }
 }
 

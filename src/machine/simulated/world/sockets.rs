@@ -4,7 +4,7 @@ use super::{
     World,
     datagrams::Datagrams,
     poll::PollWatch,
-    ports::{BindOptions, PortRole, covers},
+    ports::{BindOptions, PortRole, covers, seen_from},
     stream::StreamSocket,
 };
 use crate::machine::simulated::{ids::SocketId, run::ReadyEvent};
@@ -189,6 +189,15 @@ impl World {
             return Err(io::Error::from_raw_os_error(24));
         }
         Ok(())
+    }
+
+    /// Returns the local address, as the program of the socket sees it.
+    pub(crate) fn local_address(&self, id: SocketId) -> io::Result<SocketAddr> {
+        let socket = self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?;
+        Ok(match &socket.kind {
+            SocketKind::Datagrams(datagrams) => seen_from(datagrams.bound.ip(), socket.local),
+            _ => socket.local,
+        })
     }
 
     /// Returns the present readiness of a watched socket.

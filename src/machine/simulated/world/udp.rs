@@ -56,6 +56,7 @@ impl World {
         }
         // Without a peer: EDESTADDRREQ.
         let to = to.or(datagrams.peer).ok_or_else(|| io::Error::from_raw_os_error(89))?;
+        check_version(datagrams.bound, to)?;
         if to.port() == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -137,18 +138,24 @@ impl World {
         Ok((n, sender))
     }
 
-    /// Connects a socket to a peer, or removes the peer.
-    pub(crate) fn connect_datagrams(&mut self, id: SocketId, peer: Option<SocketAddr>) {
-        let Some(node) = self.sockets.get(id).map(|socket| socket.node) else { return };
+    /// Connects a socket to a peer, or removes the peer. A socket without an address of its own has
+    /// the one at which it sends to the peer.
+    pub(crate) fn connect_datagrams(&mut self, id: SocketId, peer: Option<SocketAddr>) -> io::Result<()> {
+        let node = self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?.node;
         let source = peer.map(|peer| self.source_ip(node, destination(peer).ip()));
-        let Some(socket) = self.sockets.get_mut(id) else { return };
-        let SocketKind::Datagrams(datagrams) = &mut socket.kind else { return };
-        datagrams.peer = peer.map(destination);
-        match source {
-            None => socket.local = datagrams.bound,
-            Some(ip) if socket.local.ip().is_unspecified() => socket.local.set_ip(ip),
-            Some(_) => {}
+        let socket = self.sockets.get_mut(id).ok_or(io::ErrorKind::NotConnected)?;
+        let SocketKind::Datagrams(datagrams) = &mut socket.kind else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        if let Some(peer) = peer {
+            check_version(datagrams.bound, peer)?;
         }
+        datagrams.peer = peer.map(destination);
+        socket.local = datagrams.bound;
+        if let Some(ip) = source.filter(|_| datagrams.bound.ip().is_unspecified()) {
+            socket.local.set_ip(ip);
+        }
+        Ok(())
     }
 
     /// Returns the socket that receives a datagram. A connected socket precedes one that is bound
@@ -181,4 +188,13 @@ impl World {
             self.edge(id);
         }
     }
+}
+
+/// Fails if a socket of version 4 is given an address of version 6.
+fn check_version(bound: SocketAddr, to: SocketAddr) -> io::Result<()> {
+    if bound.is_ipv4() && to.is_ipv6() {
+        // EAFNOSUPPORT
+        return Err(io::Error::from_raw_os_error(97));
+    }
+    Ok(())
 }

@@ -33,6 +33,46 @@ fn a_wildcard_socket_sends_from_an_address_of_the_machine() {
     });
 }
 
+/// The local address suits the peer: there is no route from ::1 to 127.0.0.1.
+#[test]
+fn another_peer_gets_a_local_address_of_its_own() {
+    Script::new(|bench| {
+        let a = bench.bind_at("a", Side::Client, "[::]:0".parse().unwrap(), &UdpOptions::new()).unwrap();
+        for (name, peer) in [("b", "[::1]:0"), ("c", "127.0.0.1:0"), ("d", "[::1]:0")] {
+            let b = bench.bind_at(name, Side::Server, peer.parse().unwrap(), &UdpOptions::new()).unwrap();
+            let to = bench.local(b);
+            bench.connect_datagrams(a, to);
+            bench.note(format!("{}", bench.local(a).ip()));
+            bench.send(a, b"1", None);
+            bench.wait_for(b, Ready::READABLE);
+            let sender = bench.receive(b, 10).unwrap();
+            bench.note(format!("{} {}", sender.ip(), sender.port() == bench.local(a).port()));
+        }
+    })
+    .on_one_machine()
+    .check();
+}
+
+#[test]
+fn a_socket_of_version_4_has_no_peer_of_version_6() {
+    Script::new(|bench| {
+        let b = bench.bind_at("b", Side::Server, "127.0.0.1:0".parse().unwrap(), &UdpOptions::new()).unwrap();
+        let a = bench.bind_at("a", Side::Client, "0.0.0.0:0".parse().unwrap(), &UdpOptions::new()).unwrap();
+        let to = bench.local(b);
+        bench.connect_datagrams(a, to);
+        for refused in ["[::1]:9", "[::ffff:127.0.0.1]:9"] {
+            bench.connect_datagrams(a, refused.parse().unwrap());
+            bench.send(a, b"1", Some(refused.parse().unwrap()));
+        }
+        bench.note(format!("{}", bench.local(a).ip()));
+        bench.send(a, b"1", None);
+        bench.wait_for(b, Ready::READABLE);
+        bench.receive(b, 10);
+    })
+    .on_one_machine()
+    .check();
+}
+
 #[test]
 fn an_address_is_bound_once() {
     check(|bench| {
