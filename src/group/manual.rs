@@ -97,6 +97,7 @@ impl ManualEventLoop {
 
     /// Runs one turn. Returns the number of items that it handled: ready sources, tasks and other
     /// mail, timers, idle entries, and channels with work left over from an earlier turn.
+    /// Broadcasts that are left over count as one item.
     ///
     /// If nothing is waiting, the turn first sleeps until something happens, but no longer than
     /// `max_wait`. `Duration::ZERO` does not sleep, and `None` sleeps without a limit. The limit is

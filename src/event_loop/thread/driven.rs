@@ -58,7 +58,8 @@ impl DrivenLoop {
     pub(crate) fn run_turn(&mut self, max_wait: Option<u64>) -> usize {
         let Some(turn) = &mut self.turn else { return 0 };
         let _entered = enter(turn);
-        let left = turn.io.services.attention.len() + turn.io.inactive.len();
+        let has_broadcasts = !turn.broadcasts.lanes.is_empty();
+        let left = turn.io.services.attention.len() + turn.io.inactive.len() + usize::from(has_broadcasts);
         let before = things_run(&turn.shared);
         turn.sleep.at_most = max_wait;
         let mut last = false;

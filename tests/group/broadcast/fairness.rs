@@ -111,6 +111,17 @@ impl House {
     }
 }
 
+/// 12,000 deliveries take three turns. The last ones have nothing else to do.
+#[test]
+fn a_turn_that_only_delivers_is_not_an_empty_one() {
+    let mut house = House::new(&[200]);
+    let last = broadcast_times(&house.rooms[0], "hello", 60);
+    let report = last.report();
+    house.rest();
+    assert!(report.is_done());
+    assert_eq!(house.by_hand.run_once(Duration::ZERO), 0);
+}
+
 /// The wait is at most the current turn, which is full, and one quantum of each flooding group.
 #[test]
 fn a_flood_in_some_rooms_does_not_delay_another_room() {
