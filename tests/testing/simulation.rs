@@ -174,6 +174,25 @@ fn a_killed_server_is_started_again() {
 }
 
 #[test]
+fn the_end_of_an_earlier_life_is_not_that_of_the_program() {
+    let mut simulation = Simulation::new(1);
+    let lives = Journal::new();
+    let starts = lives.clone();
+    let node = simulation.node("one", "10.0.0.1", move || {
+        starts.push(());
+        if starts.len() > 1 {
+            sleep(10 * SECOND);
+        }
+        Ok(())
+    });
+    simulation.run_for(SECOND).unwrap();
+    simulation.kill(node);
+    simulation.restart(node);
+    simulation.run_until_ended(node, 20 * SECOND).unwrap();
+    assert!(simulation.elapsed() >= 11 * SECOND, "{:?}", simulation.elapsed());
+}
+
+#[test]
 fn what_is_not_reproducible_is_found() {
     use std::sync::atomic::{AtomicU64, Ordering};
     static RUNS: AtomicU64 = AtomicU64::new(1);

@@ -29,7 +29,9 @@ impl Program {
         Program { main, result: ProgramResult::default() }
     }
 
+    /// Starts the program, whose earlier life may have left a result.
     pub(super) fn start(&self, shared: &Arc<Shared>, node: usize) {
+        *self.result.lock() = None;
         spawn(shared, node, self.main.clone(), Some(self.result.clone()));
     }
 }
