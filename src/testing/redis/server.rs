@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     bootstrap::{Server, ServerBootstrap},
-    channel::Pipeline,
-    codec::{Resp, RespValue},
+    channel::{ChannelOptions, Pipeline},
+    codec::{Resp, RespLimits, RespValue},
     error::Result,
     group::EventLoopGroup,
     machine::{self, Mutex},
@@ -22,6 +22,15 @@ use crate::{
 };
 use bytes::Bytes;
 use std::{fmt, sync::Arc, time::Duration};
+
+/// The most input and the most output of a connection, in bytes: `client-query-buffer-limit` of
+/// Redis. Redis does not limit the output of clients without subscriptions.
+const MAX_BUFFER: usize = 1024 * 1024 * 1024;
+
+/// Returns the limits of Redis for requests: `proto-max-bulk-len`, and the largest array.
+fn limits() -> RespLimits {
+    RespLimits::new().max_bulk_len(512 * 1024 * 1024).max_elements(i32::MAX as usize)
+}
 
 /// A simulated Redis. A clone is a handle to the same server. See the [module](super).
 ///
@@ -126,10 +135,12 @@ impl RedisServer {
             self.load_for(loading_time);
         }
         let shared = self.shared.clone();
+        let codec = Resp::server().inline_commands().limits(limits())?;
         ServerBootstrap::new(group)
+            .channel_options(ChannelOptions::new().max_inbound(MAX_BUFFER).max_outbound(MAX_BUFFER))
             .pipeline(move |_peer| {
                 let connection = ClientConnection::new(shared.clone(), start);
-                Pipeline::codec(Resp::server().inline_commands()).handler(connection)
+                Pipeline::codec(codec.clone()).handler(connection)
             })
             .bind(address)
     }

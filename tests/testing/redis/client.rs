@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use netwheel::{
     Codec,
     buffer::OutboundBuffer,
-    codec::{Resp, RespValue},
+    codec::{Resp, RespLimits, RespValue},
 };
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -41,7 +41,9 @@ impl Client {
     }
 
     fn new(stream: Box<dyn Stream>, server: &'static str) -> Self {
-        Client { stream, server, codec: Resp::client(), input: BytesMut::new() }
+        let limits = RespLimits::new().max_bulk_len(4 * 1024 * 1024).max_elements(1_000_000);
+        let codec = Resp::client().limits(limits).unwrap();
+        Client { stream, server, codec, input: BytesMut::new() }
     }
 
     /// Sends commands in one piece.
@@ -73,7 +75,7 @@ impl Client {
             if message.is_some() {
                 return Ok(message);
             }
-            let mut chunk = [0; 16 * 1024];
+            let mut chunk = [0; 64 * 1024];
             match self.stream.read(&mut chunk) {
                 Ok(0) => return Ok(None),
                 Ok(n) => self.input.extend_from_slice(&chunk[..n]),

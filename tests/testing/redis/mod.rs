@@ -7,6 +7,7 @@ mod broker_scripts;
 mod client;
 mod conversation;
 mod differences;
+mod large_values;
 mod random;
 mod scripts;
 mod servers;
