@@ -3,8 +3,12 @@
 use crate::machine::simulated;
 use std::time::Duration;
 
-/// Suspends the calling program of a node in virtual time. A handler stalls its loop. Outside of a
-/// simulation, the thread is suspended.
+/// Suspends the calling program of a node in virtual time. Outside of a simulation, the thread is
+/// suspended.
+///
+/// In a handler or a task of a loop, only the time passes. No other loop or thread runs and no
+/// packet arrives until the call returns, on any node. Use a timer, or
+/// [`Simulation::stall`](super::Simulation::stall) for a node that does not run for a while.
 pub fn sleep(time: Duration) {
     crate::machine::sleep(time);
 }
