@@ -4,11 +4,18 @@
 //! `docs/observability.md`.
 
 use super::{
-    counter::Counter,
-    generate::{loop_metrics, tally},
+    counter::{Counter, External},
+    generate::{cell_type, field_type, metrics, read_cell},
+    histogram::{Histogram, Recorder},
 };
+#[cfg(any(feature = "prometheus", test))]
+use super::{
+    generate::row_value,
+    metric::{Metric, Value},
+};
+use std::time::Duration;
 
-loop_metrics! {
+metrics! {
     /// Turns of the loop.
     turns: counter;
     /// Polls of the loop, whether they may sleep or not.
