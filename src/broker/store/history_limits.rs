@@ -65,7 +65,7 @@ impl HistoryLimits {
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] for the first limit that is out of its range.
+    /// [`Error::Setting`](crate::Error::Setting) for the first limit that is out of its range.
     pub fn check(&self) -> Result<()> {
         check_range("history messages", self.messages, ..=1_000_000, "at most 1,000,000")?;
         check_range("history bytes", self.bytes, ..=1 << 30, "at most 1 GiB")?;

@@ -14,9 +14,9 @@ use std::{fmt, sync::Arc, time::Duration};
 /// |---|---|---|---|
 /// | `node` | a random name | 1 to 64 ASCII letters, digits, `-`, `_` or `.` | |
 /// | `partitions` | 64 | a power of two from 1 to 256, the same on all nodes | |
-/// | `max_topics` | 65,536 topics | 1 or more | [`Error::Full`] |
-/// | `max_pending` | 16,384 unanswered publications | 1 or more | [`Error::Full`] |
-/// | `max_payload` | 64 KiB | 1 byte to 16 MiB | [`Error::Setting`] |
+/// | `max_topics` | 65,536 topics | 1 or more | [`Error::Full`](crate::Error::Full) |
+/// | `max_pending` | 16,384 unanswered publications | 1 or more | [`Error::Full`](crate::Error::Full) |
+/// | `max_payload` | 64 KiB | 1 byte to 16 MiB | [`Error::Setting`](crate::Error::Setting) |
 /// | `verify_interval` | 10 s | 100 ms to 1 h | partitions without events are verified |
 /// | `lease` | 10 s | 1 s to 1 h | the node's entries in maps are removed |
 #[must_use]
@@ -101,9 +101,10 @@ impl TopicsBuilder {
     ///
     /// # Errors
     ///
-    /// - [`Error::Setting`] if a setting is out of range.
+    /// - [`Error::Setting`](crate::Error::Setting) if a setting is out of range.
     /// - The error of [`Broker::start`].
-    /// - [`Error::Full`] or [`Error::ShutDown`] if the event loop accepts no periodic tasks.
+    /// - [`Error::Full`](crate::Error::Full) or [`Error::ShutDown`](crate::Error::ShutDown) if the
+    ///   event loop accepts no periodic tasks.
     pub fn build(mut self) -> Result<Topics> {
         self.settings.partitions = Partitions::new(self.partitions)?;
         let NodeSettings { max_topics, max_pending, max_payload, verify_interval, lease, .. } = self.settings;

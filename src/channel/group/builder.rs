@@ -80,7 +80,7 @@ impl<M: 'static> ChannelGroupBuilder<M> {
     ///
     /// Members on a loop that refuses a broadcast do not receive it, and count as
     /// [`Broadcast::unreached`](super::Broadcast::unreached). If all loops refuse it, the message
-    /// is returned with [`Error::Overloaded`].
+    /// is returned with [`Error::Overloaded`](crate::Error::Overloaded).
     pub fn bulk(mut self, on: bool) -> Self {
         self.bulk = on;
         self
@@ -89,7 +89,7 @@ impl<M: 'static> ChannelGroupBuilder<M> {
     /// Builds an empty group.
     ///
     /// # Errors
-    /// [`Error::Setting`] if a setting is out of range.
+    /// [`Error::Setting`](crate::Error::Setting) if a setting is out of range.
     pub fn build(self) -> Result<ChannelGroup<M>> {
         check_range("max_waiting", self.max_waiting, 1.., "1 broadcast or more")?;
         check_range("max_waiting_deliveries", self.max_waiting_deliveries, 1.., "1 delivery or more")?;
