@@ -97,8 +97,8 @@ impl Refusal {
         self.reply_in(None)
     }
 
-    /// Returns the reply to a request that would have changed whether the client is in a room, or
-    /// what it receives there.
+    /// Returns the reply to a request to join or leave a room, or to become passive or active
+    /// there.
     pub(crate) fn reply_in(self, room: Option<String>) -> Reply {
         let Refusal(code, message) = self;
         Reply::Error { code, message, room, to: None, id: None }

@@ -24,8 +24,8 @@ const TOKENS: &str = "tokens";
 /// Maximum number of rooms, approximately. Each has a topic for its messages and a map of its
 /// members. The maps of names and of kept messages, and the topics of servers count, too.
 const MAX_ROOMS: usize = 65_536;
-/// How long an unused room is known that has no messages any more. Twice the life of messages and
-/// longer than that of a token, so that no client resumes in it.
+/// How long an unused room without messages is known. This is longer than the life of a token, so
+/// no client resumes in a forgotten room.
 const KEEP_IDLE: Duration = Duration::from_secs(2 * 24 * 60 * 60);
 /// A snapshot of a map is one reply of Redis, of at most four times this length. Those of names and
 /// of kept messages have at most 512 MiB.

@@ -93,7 +93,7 @@ impl ChannelOptions {
         self.check()?;
         // A producer pauses before the limit is reached.
         let water_mark = self.water_mark.capped(self.max_outbound - 1);
-        // So that a program can hold more bytes than the high mark, which pauses reading.
+        // A program pauses reading by holding more bytes than the high mark.
         let inbound_mark = self.inbound_mark.capped(usize::MAX - 1);
         Ok(ChannelConfig {
             certain_room: water_mark.certain_room(),

@@ -187,7 +187,8 @@ impl DatagramState {
 /// datagram. The kernel has not processed this one then (udp(7), ICMP errors of a connected
 /// socket). Returns the result, and the report.
 ///
-/// If both calls fail alike, the error is the datagram's own: it has no route, for example.
+/// If both calls fail with the same error, it is about this datagram. An example is a missing
+/// route.
 fn send_past_report(mut send: impl FnMut() -> io::Result<usize>) -> (io::Result<usize>, Option<io::Error>) {
     let mut send = || loop {
         match send() {

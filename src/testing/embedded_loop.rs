@@ -468,7 +468,7 @@ impl EmbeddedLoop {
     /// Calls `inactive` of the channels that have closed in this pass.
     fn end_closed(&mut self) {
         for key in std::mem::take(&mut self.inactive) {
-            if let Some(slot) = self.slots.get_mut(key.index as usize) {
+            if let Some(slot) = self.slots.get_mut(key.index as usize).filter(|slot| slot.key() == key) {
                 slot.driver.core.handle_inactive(&mut self.io.services);
             }
         }

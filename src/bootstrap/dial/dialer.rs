@@ -89,7 +89,7 @@ struct Lookup {
     waiting: Weak<WaitingAttempts>,
 }
 
-/// An attempt, and who is told about its result.
+/// An attempt and the callback for its result.
 type PendingAttempt = (Attempt, Box<dyn ConnectCallback>);
 
 /// Attempts that wait for a lookup. `None` once it has ended.

@@ -83,8 +83,8 @@ impl ChannelCore {
                 self.state.status.unset(Memory::STUCK);
             }
             if services.replaced != replaced {
-                // The rest belongs to the replacement pipeline.
-                // At the end of the stream, its codec decodes an empty input as well.
+                // The rest belongs to the replacement pipeline. At the end of the stream, its codec
+                // decodes an empty input as well.
                 if input.is_empty() && !self.has_more() && !(pass.is_last() && pass.spend()) {
                     break;
                 }

@@ -127,8 +127,8 @@ impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
     /// that the kernel has already received are still delivered.
     ///
     /// If the channel is bound to an unspecified address (`0.0.0.0` or `[::]`), the system chooses
-    /// its local address for the peer. Linux chooses again for another peer. For that, the channel
-    /// has no peer for a moment, and may receive datagrams of others.
+    /// its local address for the peer. Linux chooses again for another peer. The channel has no
+    /// peer for a moment then, and may receive datagrams from other addresses.
     ///
     /// Queued datagrams for the previous peer are still sent to it. On systems where a connected
     /// socket cannot send to other addresses, such as macOS, they fail, and the failures are
