@@ -8,18 +8,16 @@ use crate::{
 use bytes::{Bytes, BytesMut};
 use std::fmt;
 
-/// A [`Stage`] that delivers whole messages, whose bodies have at most a given number of bytes.
+/// A [`Stage`] of a server that delivers whole requests, whose bodies have at most a given number
+/// of bytes.
 ///
-/// Memory grows with the bytes that have arrived, not with a declared length. The messages that the
-/// handler writes pass unchanged, so they may still be streamed.
+/// Memory grows with the bytes that have arrived, not with a declared length. The responses that
+/// the handler writes pass unchanged, so they may still be streamed.
 ///
-/// - On a server, `Aggregate::max` collects requests. A longer body is answered with 413, before it
-///   is read if its length is declared. The handler's `error` is not called for a request that it
-///   has not received.
-/// - On a client, `Aggregate::max_response` collects responses. A longer body is an
-///   [`HttpError::BodyTooLong`], and closes the channel. Informational responses are dropped,
-///   except for 101. A response of 101, or of 2xx to CONNECT, is delivered at its head, because the
-///   bytes behind it belong to another protocol.
+/// A longer body is answered with 413, before it is read if its length is declared. The handler's
+/// `error` is not called for a request that it has not received.
+///
+/// The responses of a client are collected by [`HttpClient::calls`](crate::http::HttpClient::calls).
 ///
 /// ```
 /// use netwheel::{http::{Aggregate, HttpServer, FullMessage, Part, Request, Response}, prelude::*};
@@ -40,33 +38,26 @@ use std::fmt;
 /// # let _ = pipeline;
 /// ```
 #[doc(alias = "HttpObjectAggregator")]
-pub struct Aggregate<H> {
-    collector: BodyCollector<H>,
+pub struct Aggregate {
+    collector: BodyCollector<Request>,
     /// Whether the last request was refused.
     is_refused: bool,
 }
 
-impl<H> fmt::Debug for Aggregate<H> {
+impl fmt::Debug for Aggregate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Aggregate").field("max", &self.collector.max).finish_non_exhaustive()
     }
 }
 
-impl Aggregate<Request> {
-    /// Returns a stage of a server for requests whose bodies have at most `bytes` bytes.
+impl Aggregate {
+    /// Returns a stage for requests whose bodies have at most `bytes` bytes.
     pub fn max(bytes: usize) -> Self {
         Aggregate { collector: BodyCollector::new(bytes), is_refused: false }
     }
 }
 
-impl Aggregate<Response> {
-    /// Returns a stage of a client for responses whose bodies have at most `bytes` bytes.
-    pub fn max_response(bytes: usize) -> Self {
-        Aggregate { collector: BodyCollector::new(bytes), is_refused: false }
-    }
-}
-
-impl Stage for Aggregate<Request> {
+impl Stage for Aggregate {
     type ReadIn = Part<Request>;
     type ReadOut = FullMessage<Request>;
     type WriteIn = Part<Response>;
@@ -112,48 +103,6 @@ impl Stage for Aggregate<Request> {
     fn encoded_len_hint(
         part: &Part<Response>,
         next: impl Fn(&Part<Response>) -> Option<usize>,
-    ) -> Option<usize> {
-        next(part)
-    }
-}
-
-impl Stage for Aggregate<Response> {
-    type ReadIn = Part<Response>;
-    type ReadOut = FullMessage<Response>;
-    type WriteIn = Part<Request>;
-    type WriteOut = Part<Request>;
-
-    fn read(
-        &mut self,
-        ctx: &mut StageContext<'_, Self>,
-        part: Part<Response>,
-    ) -> Result<Option<FullMessage<Response>>> {
-        let collected = match part {
-            Part::Head(head) => {
-                let hands_over = head.hands_over();
-                if head.status().is_informational() && !hands_over {
-                    return Ok(None);
-                }
-                let length = head.announced_body().length().filter(|_| !head.is_head_only());
-                // An end follows each other head.
-                self.collector.begin(head, !hands_over, length)
-            }
-            Part::Body(bytes) => self.collector.add(bytes).map(|()| None),
-            Part::End(trailers) => Ok(self.collector.end(trailers)),
-        };
-        collected.map_err(|TooLong| {
-            ctx.close();
-            HttpError::BodyTooLong.in_response()
-        })
-    }
-
-    fn write(&mut self, ctx: &mut StageContext<'_, Self>, part: Part<Request>) -> Result {
-        ctx.write(part)
-    }
-
-    fn encoded_len_hint(
-        part: &Part<Request>,
-        next: impl Fn(&Part<Request>) -> Option<usize>,
     ) -> Option<usize> {
         next(part)
     }

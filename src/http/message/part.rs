@@ -40,7 +40,8 @@ impl From<Request> for Part<Request> {
     }
 }
 
-/// A whole message, from [`Aggregate`](crate::http::Aggregate).
+/// A whole message: a request from [`Aggregate`](crate::http::Aggregate), or the response to a
+/// [`Call`](crate::http::Call).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FullMessage<H> {
     /// The head.
