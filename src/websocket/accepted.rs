@@ -30,11 +30,6 @@ impl Accepted {
         &self.response
     }
 
-    /// Returns the response, to add headers such as cookies.
-    pub fn response_mut(&mut self) -> &mut Response {
-        &mut self.response
-    }
-
     /// Returns the subprotocol that both ends have agreed on.
     pub fn protocol(&self) -> Option<&str> {
         self.protocol.as_deref()

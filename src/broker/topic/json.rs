@@ -1,7 +1,7 @@
 //! `JsonFormat`: messages as JSON.
 
 use super::format::TopicFormat;
-use crate::broker::{follower::Missed, store::Position};
+use crate::broker::store::Position;
 use crate::error::{Error, Result};
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
@@ -22,25 +22,18 @@ use std::{fmt, marker::PhantomData};
 /// ```
 pub struct JsonFormat<M> {
     with_position: Option<fn(&mut M, Position)>,
-    missed: Option<fn(&Missed) -> M>,
     message: PhantomData<fn(M) -> M>,
 }
 
 impl<M> JsonFormat<M> {
     /// Creates a format that ignores positions.
     pub fn new() -> Self {
-        JsonFormat { with_position: None, missed: None, message: PhantomData }
+        JsonFormat { with_position: None, message: PhantomData }
     }
 
     /// Calls `set` with each message that was stored and with its position.
     pub fn with_position(mut self, set: fn(&mut M, Position)) -> Self {
         self.with_position = Some(set);
-        self
-    }
-
-    /// Sets the message of [`TopicFormat::missed`].
-    pub fn with_missed(mut self, message: fn(&Missed) -> M) -> Self {
-        self.missed = Some(message);
         self
     }
 }
@@ -56,10 +49,6 @@ impl<M: Serialize + DeserializeOwned + 'static> TopicFormat<M> for JsonFormat<M>
             set(&mut message, position);
         }
         Ok(message)
-    }
-
-    fn missed(&self, missed: &Missed) -> Option<M> {
-        self.missed.map(|message| message(missed))
     }
 }
 

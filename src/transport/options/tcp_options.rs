@@ -22,17 +22,6 @@ const PROBES: bool = cfg!(any(
     target_os = "windows"
 ));
 
-/// Whether the system supports setting the traffic class for both versions of IP.
-const CLASSES: bool = cfg!(any(
-    target_os = "linux",
-    target_os = "android",
-    target_os = "macos",
-    target_os = "freebsd",
-    target_os = "netbsd",
-    target_os = "openbsd",
-    target_os = "dragonfly"
-));
-
 /// Options of a connection. Options that are not set keep the operating system's value.
 ///
 /// For Unix sockets, only the buffer sizes are applied.
@@ -46,7 +35,6 @@ const CLASSES: bool = cfg!(any(
 /// | `user_timeout` | off | time that sent bytes may stay unacknowledged: milliseconds, 1 or more | Linux |
 /// | `linger` | off | whole seconds, 0 to 65,535; zero resets the connection on close | |
 /// | `send_buffer`, `receive_buffer` | the system's | bytes (Linux doubles the value) | |
-/// | `type_of_service` | 0 | the byte with DSCP and ECN; the traffic class of IPv6 | Linux, macOS, the BSDs |
 /// | `time_to_live` | the system's (Linux: 64) | hops, 1 to 255; the hop limit of IPv6 | |
 /// | `not_sent_low_water` | off | bytes, 1 or more | Linux |
 /// | `congestion` | the system's (Linux: cubic) | name of an algorithm, 1 to 15 bytes | Linux |
@@ -69,7 +57,6 @@ pub struct TcpOptions {
     linger: Option<Duration>,
     send_buffer: Option<usize>,
     receive_buffer: Option<usize>,
-    type_of_service: Option<u8>,
     time_to_live: Option<u32>,
     not_sent_low_water: Option<u32>,
     congestion: Option<String>,
@@ -88,7 +75,6 @@ impl Default for TcpOptions {
             linger: None,
             send_buffer: None,
             receive_buffer: None,
-            type_of_service: None,
             time_to_live: None,
             not_sent_low_water: None,
             congestion: None,
@@ -176,14 +162,6 @@ impl TcpOptions {
         self
     }
 
-    /// Sets `IP_TOS` or `IPV6_TCLASS`: the class of the packets for routers (RFC 2474), in the
-    /// upper six bits. Linux ignores the lower two bits, which it uses for congestion notification
-    /// (RFC 3168).
-    pub fn type_of_service(mut self, byte: u8) -> Self {
-        self.type_of_service = Some(byte);
-        self
-    }
-
     /// Sets `IP_TTL` or `IPV6_UNICAST_HOPS`: the maximum number of hops of a packet.
     pub fn time_to_live(mut self, hops: u32) -> Self {
         self.time_to_live = Some(hops);
@@ -256,7 +234,6 @@ impl TcpOptions {
             return Err(Error::setting("user_timeout", format!("{time:?}"), allowed));
         }
         check_system("user_timeout", self.user_timeout.map(|time| format!("{time:?}")), LINUX)?;
-        check_system("type_of_service", self.type_of_service, CLASSES)?;
         check_hops("time_to_live", self.time_to_live)?;
         if let Some(0) = self.not_sent_low_water {
             return Err(Error::setting("not_sent_low_water", 0, "1 byte or more"));
@@ -315,9 +292,9 @@ impl TcpOptions {
         if let Some(algorithm) = &self.congestion {
             socket.set_tcp_congestion(algorithm.as_bytes())?;
         }
-        if self.type_of_service.is_some() || self.time_to_live.is_some() {
+        if let Some(hops) = self.time_to_live {
             let address = socket.local_addr()?.as_socket().map(|address| address.ip());
-            families(address).iter().try_for_each(|version| self.apply_ip(socket, *version))?;
+            families(address).iter().try_for_each(|version| set_hops(socket, *version, hops))?;
         }
         Ok(())
     }
@@ -352,29 +329,6 @@ impl TcpOptions {
     )))]
     fn probes(&self, keepalive: TcpKeepalive) -> TcpKeepalive {
         keepalive
-    }
-
-    /// Sets the options that are specific to a version of IP.
-    fn apply_ip(&self, socket: &SockRef<'_>, version: IpVersion) -> io::Result<()> {
-        if let Some(hops) = self.time_to_live {
-            set_hops(socket, version, hops)?;
-        }
-        #[cfg(any(
-            target_os = "linux",
-            target_os = "android",
-            target_os = "macos",
-            target_os = "freebsd",
-            target_os = "netbsd",
-            target_os = "openbsd",
-            target_os = "dragonfly"
-        ))]
-        if let Some(byte) = self.type_of_service {
-            match version {
-                IpVersion::V4 => socket.set_tos_v4(u32::from(byte))?,
-                IpVersion::V6 => socket.set_tclass_v6(u32::from(byte))?,
-            }
-        }
-        Ok(())
     }
 }
 

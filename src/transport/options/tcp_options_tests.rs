@@ -75,14 +75,12 @@ fn linux_only_options_are_read_back() {
     let options = TcpOptions::new()
         .user_timeout(Duration::from_millis(1500))
         .not_sent_low_water(16_384)
-        .congestion("reno")
-        .type_of_service(0xb8);
+        .congestion("reno");
     options.check().unwrap();
     options.apply(&socket).unwrap();
     assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_millis(1500)));
     assert_eq!(socket.tcp_notsent_lowat().unwrap(), 16_384);
     assert!(socket.tcp_congestion().unwrap().starts_with(b"reno"));
-    assert_eq!(socket.tos_v4().unwrap(), 0xb8);
 
     let nowhere = TcpOptions::new().device("no-such-device");
     nowhere.check().unwrap();
@@ -95,13 +93,13 @@ fn linux_only_options_are_read_back() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn ipv6_uses_the_traffic_class_and_the_hop_limit() {
-    let options = TcpOptions::new().type_of_service(0x20).time_to_live(9);
+fn ipv6_uses_the_hop_limit() {
+    let options = TcpOptions::new().time_to_live(9);
     // The machine may not have IPv6.
     if let Ok((stream, _peer)) = pair("[::1]:0") {
         let socket = SockRef::from(&stream);
         options.apply(&socket).unwrap();
-        assert_eq!((socket.tclass_v6().unwrap(), socket.unicast_hops_v6().unwrap()), (0x20, 9));
+        assert_eq!(socket.unicast_hops_v6().unwrap(), 9);
     }
     let Ok(listener) = TcpListener::bind("[::]:0") else { return };
     let port = listener.local_addr().unwrap().port();
@@ -109,7 +107,7 @@ fn ipv6_uses_the_traffic_class_and_the_hop_limit() {
     let (accepted, _) = listener.accept().unwrap();
     let socket = SockRef::from(&accepted);
     options.apply(&socket).unwrap();
-    assert_eq!((socket.tos_v4().unwrap(), socket.ttl_v4().unwrap()), (0x20, 9), "the connection sends IPv4");
+    assert_eq!(socket.ttl_v4().unwrap(), 9, "the connection sends IPv4");
 }
 
 /// T-18: only the thread that closes the socket may wait, so the option is not set before.

@@ -31,8 +31,6 @@ impl CloseCode {
     pub const POLICY_VIOLATION: CloseCode = CloseCode(1008);
     /// 1009: a message is too big.
     pub const TOO_BIG: CloseCode = CloseCode(1009);
-    /// 1010: the client needs an extension that the server did not accept.
-    pub const MISSING_EXTENSION: CloseCode = CloseCode(1010);
     /// 1011: an unexpected condition prevents the server from going on.
     pub const INTERNAL_ERROR: CloseCode = CloseCode(1011);
     /// 1012: the server restarts. Clients reconnect after a random delay.
