@@ -6,10 +6,9 @@
 use super::{
     crc32c::crc32c,
     field::{self, split},
-    header::{Endpoints, ProxyCommand, ProxyHeader, ProxyTransport},
+    header::{Endpoints, ProxyCommand, ProxyHeader},
     proxy_error::ProxyError,
     proxy_version::ProxyVersion,
-    tlv::Tlv,
 };
 use bytes::{BufMut, Bytes};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,6 +18,10 @@ pub(super) const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
 /// Length of the signature, the command, the family and the length.
 pub(super) const FIXED: usize = 16;
+
+/// The transports in the lower half of the byte with the family.
+const STREAM: u8 = 1;
+const DATAGRAM: u8 = 2;
 
 /// Length of both Unix addresses.
 const UNIX: usize = 216;
@@ -48,7 +51,7 @@ pub(super) fn parse(input: &[u8], limit: usize) -> Result<Option<(ProxyHeader, u
     let mut header = ProxyHeader {
         version: ProxyVersion::V2,
         command,
-        transport: ProxyTransport::Unspecified,
+        is_datagram: false,
         endpoints: Endpoints::Unknown,
         tlvs: Bytes::new(),
     };
@@ -58,10 +61,7 @@ pub(super) fn parse(input: &[u8], limit: usize) -> Result<Option<(ProxyHeader, u
         // addresses. Both blocks are skipped, as specified.
         (ProxyCommand::Local, _) | (_, 0x00) => &[],
         (ProxyCommand::Proxy, family) => {
-            header.transport = match family & 0xf {
-                1 => ProxyTransport::Stream,
-                _ => ProxyTransport::Datagram,
-            };
+            header.is_datagram = family & 0xf == DATAGRAM;
             let (endpoints, tlvs) = addresses(family >> 4, body)
                 .ok_or(ProxyError::Malformed("the header ends inside of the addresses"))?;
             header.endpoints = endpoints;
@@ -107,9 +107,10 @@ fn check(header: &[u8], tlvs: &[u8]) -> Result<(), ProxyError> {
     let mut checksum = None;
     while !rest.is_empty() {
         let (kind, value, next) = split(rest)?;
-        if let Tlv::Crc32c(announced) = Tlv::parse(kind, value)? {
+        field::check(kind, value)?;
+        if let (field::CRC32C, Ok(announced)) = (kind, value.try_into()) {
             let end = header.len() - next.len();
-            if checksum.replace((announced, end)).is_some() {
+            if checksum.replace((u32::from_be_bytes(announced), end)).is_some() {
                 return Err(ProxyError::Malformed("the header has two checksums"));
             }
         }
@@ -138,20 +139,13 @@ pub(super) fn encode(header: &ProxyHeader, out: &mut impl BufMut) {
         ProxyCommand::Local => 0x20,
         ProxyCommand::Proxy => 0x21,
     });
-    let family = match &header.endpoints {
+    let transport = if header.is_datagram { DATAGRAM } else { STREAM };
+    out.put_u8(match &header.endpoints {
         Endpoints::Unknown => 0x00,
-        Endpoints::Ip { source: SocketAddr::V4(_), .. } => 0x10,
-        Endpoints::Ip { source: SocketAddr::V6(_), .. } => 0x20,
-        Endpoints::Unix(_) => 0x30,
-    };
-    out.put_u8(
-        family
-            | match header.transport {
-                ProxyTransport::Unspecified => 0,
-                ProxyTransport::Stream => 1,
-                ProxyTransport::Datagram => 2,
-            },
-    );
+        Endpoints::Ip { source: SocketAddr::V4(_), .. } => 0x10 | transport,
+        Endpoints::Ip { source: SocketAddr::V6(_), .. } => 0x20 | transport,
+        Endpoints::Unix(_) => 0x30 | transport,
+    });
     let body = encoded_len(header) - FIXED;
     out.put_u16(u16::try_from(body).expect("the length was checked when fields were added"));
     match &header.endpoints {

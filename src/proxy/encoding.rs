@@ -6,7 +6,6 @@ use super::{
     proxy_error::ProxyError,
     proxy_version::ProxyVersion,
     text,
-    tlv::Tlv,
 };
 use crate::error::{Error, Result};
 use bytes::BufMut;
@@ -23,7 +22,7 @@ impl ProxyHeader {
         if kind == field::CRC32C {
             return Err(Error::setting("PROXY field", kind, "a checksum is added by `crc32c`"));
         }
-        if Tlv::parse(kind, value).is_err() {
+        if field::check(kind, value).is_err() {
             let field = format!("{} bytes of type {kind}", value.len());
             return Err(Error::setting("PROXY field", field, "a value that is valid for its type"));
         }
@@ -36,7 +35,7 @@ impl ProxyHeader {
     ///
     /// The errors of [`tlv`](Self::tlv).
     pub fn crc32c(self) -> Result<Self> {
-        if self.tlvs().any(|tlv| matches!(tlv, Tlv::Crc32c(_))) {
+        if self.tlv_value(field::CRC32C).is_some() {
             return Ok(self);
         }
         self.append(field::CRC32C, &[0; 4])

@@ -1,12 +1,14 @@
 //! A PROXY header of either version.
 
 use super::{
+    field::{AUTHORITY, UNIQUE_ID, find},
     proxy_version::ProxyVersion,
-    ssl_info::SslInfo,
-    tlv::{Tlv, Tlvs},
 };
 use bytes::Bytes;
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    str,
+};
 
 /// On whose behalf a proxy has connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -16,18 +18,6 @@ pub enum ProxyCommand {
     Local,
     /// On behalf of a client.
     Proxy,
-}
-
-/// The transport between a client and the proxy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ProxyTransport {
-    /// Unknown.
-    Unspecified,
-    /// TCP, or a Unix stream socket.
-    Stream,
-    /// UDP, or a Unix datagram socket.
-    Datagram,
 }
 
 /// The length of a Unix address, with its padding.
@@ -49,7 +39,7 @@ pub(super) enum Endpoints {
 /// A PROXY header, of version 1 or 2.
 ///
 /// ```
-/// use netwheel::proxy::{ProxyHeader, Tlv};
+/// use netwheel::proxy::ProxyHeader;
 ///
 /// let (client, server) = ("192.0.2.7:4321".parse().unwrap(), "198.51.100.1:443".parse().unwrap());
 /// let header = ProxyHeader::v2(client, server).tlv(0x02, b"example.com")?.crc32c()?;
@@ -60,7 +50,7 @@ pub(super) enum Endpoints {
 /// let (parsed, length) = ProxyHeader::parse(&bytes, 4096).unwrap().unwrap();
 /// assert_eq!(parsed, header);
 /// assert_eq!(parsed.source(), Some(client));
-/// assert_eq!(parsed.tlvs().next(), Some(Tlv::Authority("example.com")));
+/// assert_eq!(parsed.tlv_value(0x02), Some(&b"example.com"[..]));
 /// assert_eq!(&bytes[length..], b"GET /");
 /// # Ok::<(), netwheel::Error>(())
 /// ```
@@ -69,7 +59,8 @@ pub(super) enum Endpoints {
 pub struct ProxyHeader {
     pub(super) version: ProxyVersion,
     pub(super) command: ProxyCommand,
-    pub(super) transport: ProxyTransport,
+    /// Whether the client is connected by UDP or a Unix datagram socket. Other clients use streams.
+    pub(super) is_datagram: bool,
     pub(super) endpoints: Endpoints,
     /// Valid fields.
     pub(super) tlvs: Bytes,
@@ -94,7 +85,7 @@ impl ProxyHeader {
         ProxyHeader {
             version: ProxyVersion::V1,
             command: ProxyCommand::Proxy,
-            transport: ProxyTransport::Unspecified,
+            is_datagram: false,
             endpoints: Endpoints::Unknown,
             tlvs: Bytes::new(),
         }
@@ -123,7 +114,7 @@ impl ProxyHeader {
         ProxyHeader {
             version,
             command: ProxyCommand::Proxy,
-            transport: ProxyTransport::Stream,
+            is_datagram: false,
             endpoints: Endpoints::Ip { source: plain(source), destination: plain(destination) },
             tlvs: Bytes::new(),
         }
@@ -137,11 +128,6 @@ impl ProxyHeader {
     /// Returns the command. Version 1 has only [`ProxyCommand::Proxy`].
     pub fn command(&self) -> ProxyCommand {
         self.command
-    }
-
-    /// Returns the transport between the client and the proxy.
-    pub fn transport(&self) -> ProxyTransport {
-        self.transport
     }
 
     /// Returns the address of the client. `None` if it is unknown or no IP address, and for
@@ -183,32 +169,18 @@ impl ProxyHeader {
         Some(if path[..end] == [0] { &[] } else { &path[..end] })
     }
 
-    /// Returns an iterator over the fields, in order. Version 1 has none.
-    pub fn tlvs(&self) -> Tlvs<'_> {
-        Tlvs { rest: &self.tlvs }
+    /// Returns the value of the first field (TLV) of a type. Version 1 has no fields.
+    pub fn tlv_value(&self, kind: u8) -> Option<&[u8]> {
+        find(&self.tlvs, kind)
     }
 
-    /// Returns the host name that the client has asked for.
+    /// Returns the host name that the client has asked for, for example by SNI.
     pub fn authority(&self) -> Option<&str> {
-        self.tlvs().find_map(|tlv| match tlv {
-            Tlv::Authority(name) => Some(name),
-            _ => None,
-        })
+        self.tlv_value(AUTHORITY).and_then(|name| str::from_utf8(name).ok())
     }
 
-    /// Returns the identifier of the connection.
+    /// Returns the identifier of the connection, of at most 128 bytes.
     pub fn unique_id(&self) -> Option<&[u8]> {
-        self.tlvs().find_map(|tlv| match tlv {
-            Tlv::UniqueId(id) => Some(id),
-            _ => None,
-        })
-    }
-
-    /// Returns the proxy's description of the client's TLS connection.
-    pub fn ssl(&self) -> Option<SslInfo<'_>> {
-        self.tlvs().find_map(|tlv| match tlv {
-            Tlv::Ssl(ssl) => Some(ssl),
-            _ => None,
-        })
+        self.tlv_value(UNIQUE_ID)
     }
 }

@@ -23,16 +23,12 @@ mod header;
 mod proxy_error;
 mod proxy_protocol;
 mod proxy_version;
-mod ssl_info;
 #[cfg(test)]
 mod tests;
 mod text;
-mod tlv;
 
 pub use filter::ProxyFilter;
-pub use header::{ProxyCommand, ProxyHeader, ProxyTransport};
+pub use header::{ProxyCommand, ProxyHeader};
 pub use proxy_error::ProxyError;
 pub use proxy_protocol::ProxyProtocol;
 pub use proxy_version::ProxyVersion;
-pub use ssl_info::SslInfo;
-pub use tlv::{Tlv, Tlvs};

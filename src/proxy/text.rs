@@ -4,7 +4,7 @@
 //! end, and its content only when it is complete.
 
 use super::{
-    header::{Endpoints, ProxyCommand, ProxyHeader, ProxyTransport},
+    header::{Endpoints, ProxyCommand, ProxyHeader},
     proxy_error::ProxyError,
     proxy_version::ProxyVersion,
 };
@@ -27,14 +27,10 @@ pub(super) fn parse(input: &[u8]) -> Result<Option<(ProxyHeader, usize)>, ProxyE
     }
     let Some(line) = line(input)? else { return Ok(None) };
     let endpoints = endpoints(&line[PREFIX.len()..])?;
-    let transport = match endpoints {
-        Endpoints::Unknown => ProxyTransport::Unspecified,
-        _ => ProxyTransport::Stream,
-    };
     let header = ProxyHeader {
         version: ProxyVersion::V1,
         command: ProxyCommand::Proxy,
-        transport,
+        is_datagram: false,
         endpoints,
         tlvs: Bytes::new(),
     };

@@ -30,7 +30,7 @@ pub fn proxy(data: &[u8]) {
         assert!(*length <= limit.max(107), "a header of {length} bytes");
         assert_eq!(end, Some(*length), "complete with its last byte");
         let _ = (header.authority(), header.unique_id(), header.unix_source(), header.unix_destination());
-        let _ = header.ssl().map(|ssl| format!("{ssl:?}"));
+        let _ = (0..=u8::MAX).filter_map(|kind| header.tlv_value(kind)).count();
 
         let mut encoded = Vec::new();
         header.encode(&mut encoded);

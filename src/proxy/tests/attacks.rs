@@ -1,7 +1,7 @@
 //! Headers that are refused, each as early as possible.
 
-use super::{IPV4, LIMIT, encoded, field, parse, refused, v2};
-use crate::proxy::{header::ProxyHeader, proxy_error::ProxyError, tlv::Tlv};
+use super::{IPV4, LIMIT, encoded, field, fields_of, parse, refused, v2};
+use crate::proxy::{header::ProxyHeader, proxy_error::ProxyError};
 use std::panic;
 
 fn assert_malformed(header: &[u8]) {
@@ -148,8 +148,7 @@ fn any_flipped_bit_is_found_by_the_checksum() {
         match parse(&bytes) {
             Err(_) | Ok(None) => {}
             Ok(Some((header, _))) => {
-                let has_checksum = header.tlvs().any(|tlv| matches!(tlv, Tlv::Crc32c(_)));
-                assert!(!has_checksum, "bit {bit}: {header:?}");
+                assert_eq!(header.tlv_value(0x03), None, "bit {bit}: {header:?}");
             }
         }
     }
@@ -193,7 +192,7 @@ fn random_and_mutated_bytes_neither_panic_nor_keep_more_than_the_limit() {
         let result = result.unwrap_or_else(|_| panic!("case {case}: {bytes:?}"));
         if let Ok(Some((header, length))) = &result {
             assert!(header.tlvs.len() <= *length && *length <= LIMIT);
-            assert_eq!(header.tlvs().fold(0, |sum, _| sum + 1), count_fields(&header.tlvs));
+            assert_eq!(fields_of(&header.tlvs).len(), count_fields(&header.tlvs));
             let (again, _) = parse(&encoded(header)).unwrap().unwrap();
             assert_eq!(again, *header, "case {case}");
         }

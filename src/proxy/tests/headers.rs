@@ -1,10 +1,9 @@
 //! The meaning of accepted headers.
 
-use super::{IPV4, encoded, field, v2, valid};
+use super::{IPV4, encoded, field, fields_of, v2, valid};
 use crate::proxy::{
-    header::{ProxyCommand, ProxyHeader, ProxyTransport},
+    header::{ProxyCommand, ProxyHeader},
     proxy_version::ProxyVersion,
-    tlv::Tlv,
 };
 
 #[test]
@@ -16,7 +15,6 @@ fn a_line_of_version_1_announces_its_addresses() {
     );
     assert_eq!(header.version(), ProxyVersion::V1);
     assert_eq!(header.command(), ProxyCommand::Proxy);
-    assert_eq!(header.transport(), ProxyTransport::Stream);
 
     let header = valid(b"PROXY TCP6 2001:db8::1 ::ffff:192.0.2.1 0 65535\r\n");
     assert_eq!(header.source(), Some("[2001:db8::1]:0".parse().unwrap()));
@@ -44,7 +42,7 @@ fn a_header_of_version_2_announces_its_addresses() {
         ProxyHeader::v2("192.0.2.7:4321".parse().unwrap(), "198.51.100.1:443".parse().unwrap())
     );
     let header = valid(&v2(0x21, 0x12, &IPV4));
-    assert_eq!(header.transport(), ProxyTransport::Datagram);
+    assert_eq!(encoded(&header), v2(0x21, 0x12, &IPV4));
     assert_eq!(header.source(), Some("192.0.2.7:4321".parse().unwrap()));
 
     let mut body = [0; 36];
@@ -93,11 +91,11 @@ fn local_and_unspecified_headers_of_version_2_announce_nothing() {
     }
     let header = valid(&v2(0x21, 0x00, b"any layout of addresses"));
     assert_eq!(header.command(), ProxyCommand::Proxy);
-    assert_eq!((header.source(), header.tlvs().next()), (None, None));
+    assert_eq!((header.source(), &header.tlvs[..]), (None, &b""[..]));
 }
 
 #[test]
-fn fields_are_passed_in_order() {
+fn fields_are_kept_in_order() {
     let ssl = [&[7, 0, 0, 0, 0][..], &field(0x21, b"TLSv1.3"), &field(0x22, b"client")].concat();
     let fields = [
         field(0x01, b"h2"),
@@ -109,24 +107,21 @@ fn fields_are_passed_in_order() {
         field(0xea, b"\x01vpce"),
     ];
     let header = valid(&v2(0x21, 0x11, &[&IPV4[..], &fields.concat()].concat()));
-    let tlvs: Vec<_> = header.tlvs().collect();
-    let Tlv::Ssl(info) = tlvs[4] else { panic!("{tlvs:?}") };
-    assert_eq!(
-        tlvs[..4],
-        [
-            Tlv::Alpn(b"h2"),
-            Tlv::Authority("example.com"),
-            Tlv::Other { kind: 4, value: b"" },
-            Tlv::UniqueId(&[9; 128]),
-        ]
-    );
-    assert_eq!(tlvs[5..], [Tlv::NetworkNamespace("blue"), Tlv::Other { kind: 0xea, value: b"\x01vpce" },]);
-    assert!(info.is_tls() && info.has_certificate() && info.has_session_certificate());
-    assert!(info.is_verified());
-    assert_eq!((info.version(), info.common_name()), (Some("TLSv1.3"), Some("client")));
-    assert_eq!((info.cipher(), info.client_certificate()), (None, None));
+    let expected = [
+        (0x01, &b"h2"[..]),
+        (0x02, b"example.com"),
+        (0x04, b""),
+        (0x05, &[9; 128]),
+        (0x20, &ssl),
+        (0x30, b"blue"),
+        (0xea, b"\x01vpce"),
+    ];
+    assert_eq!(fields_of(&header.tlvs), expected);
+    for (kind, value) in expected {
+        assert_eq!(header.tlv_value(kind), Some(value));
+    }
+    assert_eq!(header.tlv_value(0xeb), None);
     assert_eq!((header.authority(), header.unique_id()), (Some("example.com"), Some(&[9; 128][..])));
-    assert_eq!(header.ssl(), Some(info));
 }
 
 #[test]
@@ -136,7 +131,7 @@ fn a_checksum_follows_later_fields() {
     assert_eq!(valid(&encoded(&header)), header);
     let longer = header.clone().tlv(0x02, b"example.com").unwrap().crc32c().unwrap();
     assert_eq!(valid(&encoded(&longer)), longer);
-    assert_ne!(header.tlvs().next(), longer.tlvs().next());
+    assert_ne!(header.tlv_value(0x03), longer.tlv_value(0x03));
     assert_eq!(longer.source(), Some("[::ffff:192.0.2.7]:1".parse().unwrap()));
     let local = ProxyHeader::v2_local().tlv(0x05, b"check").unwrap().crc32c().unwrap();
     assert_eq!(valid(&encoded(&local)), local);

@@ -6,7 +6,7 @@ mod headers;
 mod oracle;
 mod settings;
 
-use super::{header::ProxyHeader, proxy_error::ProxyError};
+use super::{field::split, header::ProxyHeader, proxy_error::ProxyError};
 
 const LIMIT: usize = ProxyHeader::DEFAULT_MAX_LEN;
 
@@ -55,6 +55,16 @@ fn v2(command: u8, family: u8, body: &[u8]) -> Vec<u8> {
     bytes.extend(u16::try_from(body.len()).unwrap().to_be_bytes());
     bytes.extend(body);
     bytes
+}
+
+/// Returns the types and values of fields.
+fn fields_of(mut fields: &[u8]) -> Vec<(u8, &[u8])> {
+    let mut all = Vec::new();
+    while let Ok((kind, value, rest)) = split(fields) {
+        all.push((kind, value));
+        fields = rest;
+    }
+    all
 }
 
 /// Returns a field.
