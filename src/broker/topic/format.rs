@@ -29,6 +29,7 @@ use bytes::Bytes;
 ///     }
 /// }
 /// ```
+#[allow(unused_variables, reason = "default methods ignore their arguments")]
 pub trait TopicFormat<M>: Send + Sync + 'static {
     /// Encodes a message for the store.
     ///
@@ -66,20 +67,16 @@ pub trait TopicFormat<M>: Send + Sync + 'static {
     where
         M: Clone + Send + Sync + 'static,
     {
-        let _ = position;
         members.broadcast(message)
     }
 
     /// Receives the broadcast of [`deliver`](TopicFormat::deliver), for example for its
     /// [report](Broadcast::report). By default it is dropped, which does not affect it.
-    fn delivered(&self, broadcast: Broadcast) {
-        let _ = broadcast;
-    }
+    fn delivered(&self, broadcast: Broadcast) {}
 
     /// Returns the message that tells members that they will not receive some messages. `None` by
     /// default.
     fn missed(&self, missed: &Missed) -> Option<M> {
-        let _ = missed;
         None
     }
 }

@@ -51,10 +51,10 @@ use std::{any::Any, net::SocketAddr, ops::ControlFlow};
 ///     channel.closed().wait()
 /// }
 /// ```
+#[allow(unused_variables, reason = "default methods ignore their arguments")]
 pub trait DatagramHandler: Sized + 'static {
     /// Called first, when the channel is open.
     fn active(&mut self, ctx: &mut DatagramContext<'_, Self>) -> Result {
-        let _ = ctx;
         Ok(())
     }
 
@@ -67,7 +67,6 @@ pub trait DatagramHandler: Sized + 'static {
     /// Called with `false` when the kernel accepts no more datagrams for now, so that further ones
     /// are queued. Called with `true` when all queued datagrams have been sent.
     fn writability_changed(&mut self, ctx: &mut DatagramContext<'_, Self>, writable: bool) -> Result {
-        let _ = (ctx, writable);
         Ok(())
     }
 
@@ -96,7 +95,6 @@ pub trait DatagramHandler: Sized + 'static {
 
     /// Called last, when the channel is closed.
     fn inactive(&mut self, ctx: &mut DatagramContext<'_, Self>) -> Result {
-        let _ = ctx;
         Ok(())
     }
 }

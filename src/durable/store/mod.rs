@@ -42,6 +42,7 @@ use std::{collections::BTreeSet, path::Path};
 ///
 /// The engine calls a store from one thread of its own, so a store may block. It must not return
 /// from [`commit`](TimerStore::commit) before the changes survive a power failure.
+#[allow(unused_variables, reason = "default methods ignore their arguments")]
 pub trait TimerStore: Send {
     /// Sets the topics of the program. Rows and changes refer to them by index. Returns the numbers
     /// of timers of all topics in the store, including topics that the program does not have.
@@ -65,7 +66,6 @@ pub trait TimerStore: Send {
     /// `after` in the order of their keys. Leaves out retries, timers that a command has moved, and
     /// the payloads.
     fn far_periodic(&mut self, after: DueKey, limit: usize) -> Result<Vec<TimerRow>, StoreError> {
-        let _ = (after, limit);
         Ok(Vec::new())
     }
 
@@ -83,7 +83,6 @@ pub trait TimerStore: Send {
     ///
     /// [`StoreError::Effect`] if the store does not offer this.
     fn set_paused(&mut self, topic: &str, is_paused: bool) -> Result<bool, StoreError> {
-        let _ = (topic, is_paused);
         Err(StoreError::Effect("the store cannot pause topics".into()))
     }
 
@@ -94,7 +93,6 @@ pub trait TimerStore: Send {
     ///
     /// [`StoreError::Effect`] if the store does not offer this.
     fn remove_dead(&mut self, letters: &DeadLetters, now: i64) -> Result<u64, StoreError> {
-        let _ = (letters, now);
         Err(StoreError::Effect("the store cannot remove dead letters".into()))
     }
 
@@ -111,7 +109,6 @@ pub trait TimerStore: Send {
         letters: &DeadLetters,
         dues: &[i64],
     ) -> Result<Vec<Option<TimerRow>>, StoreError> {
-        let _ = (letters, dues);
         Err(StoreError::Effect("the store cannot retry dead letters".into()))
     }
 
@@ -121,7 +118,6 @@ pub trait TimerStore: Send {
     ///
     /// [`StoreError::Effect`] if the work fails, or if the store does not offer this.
     fn transaction(&mut self, work: &mut Effect) -> Result<(), StoreError> {
-        let _ = work;
         Err(StoreError::Effect("the store has no transactions for programs".into()))
     }
 
@@ -130,9 +126,7 @@ pub trait TimerStore: Send {
     /// connections for longer than a transaction. Called with `false` before the thread sleeps
     /// until the next request. Between the changes of a transaction, it may sleep for up to
     /// `max_commit_delay`.
-    fn set_busy(&mut self, is_busy: bool) {
-        let _ = is_busy;
-    }
+    fn set_busy(&mut self, is_busy: bool) {}
 
     /// Begins a copy of the store at `path`, and returns the work that makes it. The work is done
     /// on a thread of its own, while the store is used.
@@ -141,7 +135,6 @@ pub trait TimerStore: Send {
     ///
     /// [`StoreError::Failed`] if the store does not offer this. The store goes on after an error.
     fn backup(&mut self, path: &Path) -> Result<BackupWork, StoreError> {
-        let _ = path;
         Err(StoreError::failed("stores of this kind are backed up with the tools of their database"))
     }
 
@@ -209,7 +202,6 @@ pub trait TimerStore: Send {
     /// most, but at least one timer if there is one. An answer that is not
     /// [complete](Loaded::is_complete) is continued by the next call.
     fn changed_by_others(&mut self, until: i64, max_bytes: usize) -> Result<Loaded, StoreError> {
-        let _ = (until, max_bytes);
         Ok(Loaded { rows: Vec::new(), is_complete: true })
     }
 

@@ -48,6 +48,7 @@ use crate::{
 )]
 #[doc(alias = "ChannelInboundHandler")]
 #[doc(alias = "SimpleChannelInboundHandler")]
+#[allow(unused_variables, reason = "default methods ignore their arguments")]
 pub trait Handler: Sized + 'static {
     /// The messages that the previous link delivers.
     type Read: 'static;
@@ -60,7 +61,6 @@ pub trait Handler: Sized + 'static {
     /// An error goes to [`error`](Handler::error).
     #[doc(alias = "channelActive")]
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        let _ = ctx;
         Ok(())
     }
 
@@ -79,7 +79,6 @@ pub trait Handler: Sized + 'static {
     /// An error goes to [`error`](Handler::error).
     #[doc(alias = "channelReadComplete")]
     fn read_complete(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        let _ = ctx;
         Ok(())
     }
 
@@ -105,7 +104,6 @@ pub trait Handler: Sized + 'static {
     /// An error goes to [`error`](Handler::error).
     #[doc(alias = "channelWritabilityChanged")]
     fn writability_changed(&mut self, ctx: &mut Context<'_, Self>, writable: bool) -> Result {
-        let _ = (ctx, writable);
         Ok(())
     }
 
@@ -223,7 +221,6 @@ pub trait Handler: Sized + 'static {
     /// An error is logged.
     #[doc(alias = "channelInactive")]
     fn inactive(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        let _ = ctx;
         Ok(())
     }
 }

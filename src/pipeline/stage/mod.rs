@@ -104,6 +104,7 @@ use crate::error::{Error, Result};
 )]
 #[doc(alias = "ChannelDuplexHandler")]
 #[doc(alias = "MessageToMessageCodec")]
+#[allow(unused_variables, reason = "default methods ignore their arguments")]
 pub trait Stage: Sized + 'static {
     /// The messages that the stage reads: those of the previous stage or the codec.
     type ReadIn: 'static;
@@ -204,7 +205,6 @@ pub trait Stage: Sized + 'static {
     /// # Errors
     /// An error is handled like an error from [`read`](Stage::read).
     fn read_more(&mut self, ctx: &mut StageContext<'_, Self>) -> Result<Option<Self::ReadOut>> {
-        let _ = ctx;
         Ok(None)
     }
 
@@ -227,7 +227,6 @@ pub trait Stage: Sized + 'static {
         message: &Self::WriteIn,
         next: impl Fn(&Self::WriteOut) -> Option<usize>,
     ) -> Option<usize> {
-        let _ = (message, next);
         None
     }
 
@@ -249,7 +248,6 @@ pub trait Stage: Sized + 'static {
     /// # Errors
     /// An error goes to [`error`](Stage::error).
     fn active(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
-        let _ = ctx;
         Ok(())
     }
 
@@ -259,7 +257,6 @@ pub trait Stage: Sized + 'static {
     /// # Errors
     /// An error goes to [`error`](Stage::error).
     fn read_complete(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
-        let _ = ctx;
         Ok(())
     }
 
@@ -270,7 +267,6 @@ pub trait Stage: Sized + 'static {
     /// # Errors
     /// An error goes to [`error`](Stage::error).
     fn writability_changed(&mut self, ctx: &mut StageContext<'_, Self>, writable: bool) -> Result {
-        let _ = (ctx, writable);
         Ok(())
     }
 
@@ -284,7 +280,6 @@ pub trait Stage: Sized + 'static {
     /// # Errors
     /// An error goes to [`error`](Stage::error).
     fn read_closed(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
-        let _ = ctx;
         Ok(())
     }
 
@@ -296,7 +291,6 @@ pub trait Stage: Sized + 'static {
     /// # Errors
     /// An error goes to [`error`](Stage::error).
     fn timer(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
-        let _ = ctx;
         Ok(())
     }
 
@@ -309,7 +303,6 @@ pub trait Stage: Sized + 'static {
     /// # Errors
     /// An error goes to [`error`](Stage::error).
     fn shutdown(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
-        let _ = ctx;
         Ok(())
     }
 
@@ -322,7 +315,6 @@ pub trait Stage: Sized + 'static {
     /// # Errors
     /// An error is ignored: the channel closes already.
     fn failed(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
-        let _ = ctx;
         Ok(())
     }
 
@@ -373,7 +365,6 @@ pub trait Stage: Sized + 'static {
     /// # Errors
     /// The error goes to the next stage or the handler.
     fn error(&mut self, ctx: &mut StageContext<'_, Self>, error: Error) -> Result {
-        let _ = ctx;
         Err(error)
     }
 
@@ -386,7 +377,6 @@ pub trait Stage: Sized + 'static {
     /// # Errors
     /// An error is logged.
     fn inactive(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
-        let _ = ctx;
         Ok(())
     }
 }

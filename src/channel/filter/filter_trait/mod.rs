@@ -39,6 +39,7 @@ use crate::error::Result;
 /// }
 /// ```
 #[doc(alias = "SslHandler")]
+#[allow(unused_variables, reason = "default methods ignore their arguments")]
 pub trait Filter: 'static {
     /// Starts the filter, once the filter below it is established. A filter that speaks first
     /// appends its opening to [`ctx.output()`](FilterContext::output).
@@ -46,7 +47,6 @@ pub trait Filter: 'static {
     /// # Errors
     /// An error closes the channel.
     fn start(&mut self, ctx: &mut FilterContext<'_>) -> Result {
-        let _ = ctx;
         Ok(())
     }
 
@@ -73,7 +73,6 @@ pub trait Filter: 'static {
     /// # Errors
     /// [`PeerError::Truncated`](crate::error::PeerError::Truncated) if the stream is cut off.
     fn end_of_input(&mut self, ctx: &mut FilterContext<'_>, kept: usize) -> Result {
-        let _ = ctx;
         if kept == 0 { Ok(()) } else { Err(crate::error::PeerError::Truncated.into()) }
     }
 
@@ -103,7 +102,6 @@ pub trait Filter: 'static {
     /// # Errors
     /// An error closes the channel.
     fn end_output(&mut self, ctx: &mut FilterContext<'_>) -> Result {
-        let _ = ctx;
         Ok(())
     }
 
