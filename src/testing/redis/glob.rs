@@ -1,4 +1,4 @@
-//! Patterns of `PSUBSCRIBE`, `KEYS`, `CONFIG GET` and access lists.
+//! Patterns of `PSUBSCRIBE`, `KEYS` and access lists.
 
 /// Returns whether `text` matches a pattern of Redis: `*`, `?`, `[a-c]`, `[^a]` and `\` before a
 /// character that is meant literally.

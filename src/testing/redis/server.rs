@@ -70,9 +70,8 @@ impl RedisServer {
         self
     }
 
-    /// Sets the `maxmemory-policy` that `CONFIG GET` and `INFO` reply. The default is
-    /// `noeviction`. The server does not evict keys by itself; see
-    /// [`remove_key`](RedisServer::remove_key).
+    /// Sets the `maxmemory-policy` that `INFO` replies. The default is `noeviction`. The server
+    /// does not evict keys by itself; see [`remove_key`](RedisServer::remove_key).
     #[must_use]
     pub fn maxmemory_policy(self, policy: impl Into<String>) -> Self {
         self.shared.lock().settings.maxmemory_policy = policy.into();

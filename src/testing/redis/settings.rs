@@ -60,7 +60,7 @@ impl RedisUser {
         self
     }
 
-    /// Denies a command with all its subcommands (`-config`), or one subcommand (`-config|get`).
+    /// Denies a command with all its subcommands (`-script`), or one subcommand (`-script|load`).
     pub fn deny(mut self, command: &str) -> Self {
         self.denied.insert(command.to_ascii_lowercase());
         self

@@ -6,8 +6,8 @@ use netwheel::codec::RespValue;
 /// Commands whose replies are unordered.
 const UNORDERED: [&str; 4] = ["SMEMBERS", "KEYS", "PUBSUB CHANNELS", "COMMAND INFO"];
 
-/// Fields that describe the memory of Redis or the connection, and not the data.
-const INTERNAL: [&str; 4] = ["id", "radix-tree-keys", "radix-tree-nodes", "version"];
+/// Fields of `HELLO` that describe the server or the connection.
+const INTERNAL: [&str; 2] = ["id", "version"];
 
 /// Commands whose replies are times or numbers that cannot be equal.
 const UNEQUAL: [&str; 4] = ["TIME", "CLIENT ID", "INFO", "ROLE"];
@@ -33,7 +33,7 @@ pub(super) fn comparable(command: &str, reply: RespValue) -> RespValue {
     {
         return RespValue::Simple("a positive time".into());
     }
-    let reply = if is_one(&["HELLO", "XINFO"]) { without_internals(reply) } else { reply };
+    let reply = if is_one(&["HELLO"]) { without_internals(reply) } else { reply };
     if is_one(&UNORDERED) { sorted(reply) } else { reply }
 }
 

@@ -82,14 +82,17 @@ impl Servers {
     pub(super) fn with_users() -> Option<Self> {
         let users = [
             ["--requirepass", "secret"].map(str::to_owned).to_vec(),
-            "--user bob on >pw ~a:* &c:* +@all -flushall -config|get".split(' ').map(str::to_owned).collect(),
-            "--user eve on >pw ~* &* +@all -eval -config -subscribe".split(' ').map(str::to_owned).collect(),
+            "--user bob on >pw ~a:* &c:* +@all -flushall -client|no-evict"
+                .split(' ')
+                .map(str::to_owned)
+                .collect(),
+            "--user eve on >pw ~* &* +@all -eval -pubsub -subscribe".split(' ').map(str::to_owned).collect(),
         ]
         .concat();
         Self::start_with(&users.iter().map(String::as_str).collect::<Vec<_>>(), |server| {
             let bob = RedisUser::new("bob", "pw").keys("a:*").channels("c:*");
-            let eve = RedisUser::new("eve", "pw").deny("eval").deny("CONFIG").deny("subscribe");
-            server.password("secret").user(bob.deny("FLUSHALL").deny("config|get")).user(eve)
+            let eve = RedisUser::new("eve", "pw").deny("eval").deny("PUBSUB").deny("subscribe");
+            server.password("secret").user(bob.deny("FLUSHALL").deny("client|no-evict")).user(eve)
         })
     }
 

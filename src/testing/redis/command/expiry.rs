@@ -41,58 +41,15 @@ pub(super) fn invalid(command: &[u8]) -> Refusal {
     format!("ERR invalid expire time in '{}' command", String::from_utf8_lossy(&command)).into()
 }
 
-/// The conditions of `EXPIRE`.
-#[derive(Debug, Default)]
-struct Conditions {
-    nx: bool,
-    xx: bool,
-    gt: bool,
-    lt: bool,
-}
-
-impl Conditions {
-    fn parse(options: &[Bytes]) -> Result<Self, Refusal> {
-        let mut conditions = Conditions::default();
-        for option in options {
-            match option.to_ascii_uppercase().as_slice() {
-                b"NX" => conditions.nx = true,
-                b"XX" => conditions.xx = true,
-                b"GT" => conditions.gt = true,
-                b"LT" => conditions.lt = true,
-                _ => {
-                    let option = String::from_utf8_lossy(option);
-                    return Err(format!("ERR Unsupported option {option}").into());
-                }
-            }
-        }
-        let Conditions { nx, xx, gt, lt } = conditions;
-        if nx && (xx || gt || lt) {
-            return Err(Refusal::of("ERR NX and XX, GT or LT options at the same time are not compatible"));
-        }
-        if gt && lt {
-            return Err(Refusal::of("ERR GT and LT options at the same time are not compatible"));
-        }
-        Ok(conditions)
-    }
-
-    fn hold(&self, current: Option<i64>, new: i64) -> bool {
-        !(self.nx && current.is_some()
-            || self.xx && current.is_none()
-            || self.gt && current.is_none_or(|current| new <= current)
-            || self.lt && current.is_some_and(|current| new >= current))
-    }
-}
-
 pub(super) fn expire(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
-    let conditions = Conditions::parse(&args[3..])?;
+    if args.len() > 3 {
+        return Err(Refusal::of("ERR options of EXPIRE are not supported by the simulated Redis"));
+    }
     let unit = TimeUnit::of(&args[0].to_ascii_uppercase()).ok_or(SYNTAX)?;
     let now = call.now();
     let at = unit.millis(integer(&args[2])?, now).ok_or_else(|| invalid(&args[0]))?;
     let key = &args[1];
     let Some(entry) = call.entry(key) else { return flag(false) };
-    if !conditions.hold(entry.expires_at, at) {
-        return flag(false);
-    }
     if at <= now {
         return flag(call.remove(key));
     }

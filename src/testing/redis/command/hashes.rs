@@ -6,7 +6,7 @@ use super::{
         refusal::{Refusal, Reply},
     },
     call::{CommandCall, integer},
-    reply::{array, bulk, bulk_or_null, count, flag},
+    reply::{bulk, bulk_or_null, count, flag},
 };
 use crate::codec::RespValue;
 use bytes::Bytes;
@@ -62,14 +62,6 @@ pub(super) fn hgetall(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let hash = call.read::<Hash>(&args[1])?;
     let pairs = hash.into_iter().flat_map(Hash::iter).map(|(field, value)| (bulk(field), bulk(value)));
     Ok(RespValue::Map(pairs.collect()))
-}
-
-pub(super) fn hkeys(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
-    array(call.read::<Hash>(&args[1])?.into_iter().flat_map(Hash::iter).map(|(field, _)| field))
-}
-
-pub(super) fn hvals(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
-    array(call.read::<Hash>(&args[1])?.into_iter().flat_map(Hash::iter).map(|(_, value)| value))
 }
 
 pub(super) fn hincrby(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {

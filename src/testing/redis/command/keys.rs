@@ -44,26 +44,18 @@ pub(super) fn dbsize(call: &mut CommandCall<'_>, _args: &[Bytes]) -> Reply {
     count(call.keyspace.database(call.database).len())
 }
 
-fn flush(call: &mut CommandCall<'_>, args: &[Bytes], databases: std::ops::Range<usize>) -> Reply {
+pub(super) fn flushall(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     match args {
         [_] => {}
         [_, how] if how.eq_ignore_ascii_case(b"SYNC") || how.eq_ignore_ascii_case(b"ASYNC") => {}
         _ => return Err(SYNTAX),
     }
-    for index in databases {
+    for index in 0..DATABASES {
         let database = std::mem::take(call.keyspace.database_mut(index));
         call.effects.touched.extend(database.into_keys().map(|key| (index, key)));
     }
     call.is_dirty = true;
     ok()
-}
-
-pub(super) fn flushdb(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
-    flush(call, args, call.database..call.database + 1)
-}
-
-pub(super) fn flushall(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
-    flush(call, args, 0..DATABASES)
 }
 
 pub(super) fn echo(_call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {

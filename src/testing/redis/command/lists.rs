@@ -6,7 +6,7 @@ use super::{
         refusal::{NOT_POSITIVE, Refusal, Reply},
     },
     call::{CommandCall, integer, range},
-    reply::{array, count, ok},
+    reply::{array, count},
 };
 use crate::codec::RespValue;
 use bytes::Bytes;
@@ -61,17 +61,6 @@ pub(super) fn lrange(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let (start, end) = (integer(&args[2])?, integer(&args[3])?);
     let list = call.read::<List>(&args[1])?;
     array(list.into_iter().flat_map(|list| list.range(range(start, end, list.len()))))
-}
-
-pub(super) fn ltrim(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
-    let (start, end) = (integer(&args[2])?, integer(&args[3])?);
-    if let Some(list) = call.write::<List>(&args[1])? {
-        let kept = range(start, end, list.len());
-        list.truncate(kept.end);
-        list.drain(..kept.start);
-        call.changed(&args[1]);
-    }
-    ok()
 }
 
 pub(super) fn llen(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {

@@ -43,11 +43,11 @@ mod tests {
     fn a_subcommand_is_an_argument_of_its_own() {
         for (request, expected) in [
             ("get k", Ok("get")),
-            ("CONFIG Get save", Ok("config|get")),
-            ("config|get save", Err(NoCommand::Unknown)),
-            ("config", Err(NoCommand::NoSubcommand)),
-            ("config bogus", Err(NoCommand::UnknownSubcommand)),
-            ("config get|save", Err(NoCommand::UnknownSubcommand)),
+            ("SCRIPT Load source", Ok("script|load")),
+            ("script|load source", Err(NoCommand::Unknown)),
+            ("script", Err(NoCommand::NoSubcommand)),
+            ("script bogus", Err(NoCommand::UnknownSubcommand)),
+            ("script load|source", Err(NoCommand::UnknownSubcommand)),
             ("bogus", Err(NoCommand::Unknown)),
         ] {
             let args: Vec<Bytes> =

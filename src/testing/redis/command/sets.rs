@@ -38,9 +38,3 @@ pub(super) fn scard(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
 pub(super) fn sismember(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     flag(call.read::<Set>(&args[1])?.is_some_and(|set| set.contains(&args[2])))
 }
-
-pub(super) fn smismember(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
-    let set = call.read::<Set>(&args[1])?;
-    let is_member = |member: &Bytes| i64::from(set.is_some_and(|set| set.contains(member)));
-    Ok(RespValue::Array(args[2..].iter().map(|member| is_member(member).into()).collect()))
-}

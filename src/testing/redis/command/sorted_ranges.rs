@@ -40,7 +40,7 @@ impl Scores {
     }
 }
 
-/// The options of `ZRANGE` and its older forms.
+/// The options of `ZRANGE` and of its older form `ZRANGEBYSCORE`.
 #[derive(Debug, Default)]
 struct RangeOptions {
     with_scores: bool,
@@ -79,11 +79,6 @@ pub(super) fn zrange(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     if options.by_score {
         return by_score(call, args, &options);
     }
-    by_rank(call, args, &options)
-}
-
-pub(super) fn zrevrange(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
-    let options = RangeOptions { reverse: true, ..RangeOptions::parse(&args[4..], false)? };
     by_rank(call, args, &options)
 }
 
@@ -138,12 +133,6 @@ fn members(found: &[(&Bytes, f64)], with_scores: bool, protocol: Protocol) -> Re
             items.map(|pair| RespValue::Array(<[_; 2]>::from(pair).to_vec())).collect()
         }
     })
-}
-
-pub(super) fn zcount(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
-    let scores = Scores::parse(&args[2], &args[3])?;
-    let set = call.read::<SortedSet>(&args[1])?;
-    count(set.map_or(0, |set| set.iter().filter(|(_, score)| scores.contain(*score)).count()))
 }
 
 pub(super) fn zremrangebyscore(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {

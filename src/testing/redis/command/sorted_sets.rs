@@ -12,132 +12,50 @@ use super::{
 use crate::codec::RespValue;
 use bytes::Bytes;
 
-/// The options of `ZADD`.
-#[derive(Debug, Default)]
-struct AddOptions {
-    nx: bool,
-    xx: bool,
-    gt: bool,
-    lt: bool,
-    /// Whether changed members are counted too.
-    ch: bool,
-    incr: bool,
-}
-
-impl AddOptions {
-    /// Returns the options and the number of arguments that they take.
-    fn parse(args: &[Bytes]) -> (Self, usize) {
-        let mut options = AddOptions::default();
-        for (n, arg) in args.iter().enumerate() {
-            match arg.to_ascii_uppercase().as_slice() {
-                b"NX" => options.nx = true,
-                b"XX" => options.xx = true,
-                b"GT" => options.gt = true,
-                b"LT" => options.lt = true,
-                b"CH" => options.ch = true,
-                b"INCR" => options.incr = true,
-                _ => return (options, n),
-            }
-        }
-        (options, args.len())
-    }
-
-    fn check(&self, pairs: usize) -> Result<(), Refusal> {
-        if self.nx && self.xx {
-            return Err(Refusal::of("ERR XX and NX options at the same time are not compatible"));
-        }
-        if (self.nx && (self.gt || self.lt)) || (self.gt && self.lt) {
-            return Err(Refusal::of("ERR GT, LT, and/or NX options at the same time are not compatible"));
-        }
-        if self.incr && pairs > 1 {
-            return Err(Refusal::of("ERR INCR option supports a single increment-element pair"));
-        }
-        Ok(())
-    }
-}
-
-/// What became of a member.
-enum Added {
-    Refused,
-    New(f64),
-    Changed(f64),
-    Same(f64),
-}
-
-fn add_one(set: &mut SortedSet, options: &AddOptions, member: &Bytes, given: f64) -> Result<Added, Refusal> {
-    let Some(current) = set.score(member) else {
-        if options.xx {
-            return Ok(Added::Refused);
-        }
-        set.set(member, given);
-        return Ok(Added::New(given));
-    };
-    if options.nx {
-        return Ok(Added::Refused);
-    }
-    let score = if options.incr { current + given } else { given };
-    if score.is_nan() {
-        return Err(Refusal::of("ERR resulting score is not a number (NaN)"));
-    }
-    if (options.lt && score >= current) || (options.gt && score <= current) {
-        return Ok(Added::Refused);
-    }
-    if score == current {
-        return Ok(Added::Same(score));
-    }
-    set.set(member, score);
-    Ok(Added::Changed(score))
-}
+/// Options of `ZADD`, which are refused.
+const OPTIONS: [&[u8]; 6] = [b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR"];
 
 pub(super) fn zadd(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
-    let (options, taken) = AddOptions::parse(&args[2..]);
-    let pairs = &args[2 + taken..];
-    if pairs.is_empty() || !pairs.len().is_multiple_of(2) {
+    if OPTIONS.iter().any(|option| args[2].eq_ignore_ascii_case(option)) {
+        return Err(Refusal::of("ERR options of ZADD are not supported by the simulated Redis"));
+    }
+    let (key, pairs) = (&args[1], &args[2..]);
+    if !pairs.len().is_multiple_of(2) {
         return Err(SYNTAX);
     }
-    options.check(pairs.len() / 2)?;
-    add(call, &args[1], &options, pairs)
-}
-
-pub(super) fn zincrby(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
-    let options = AddOptions { incr: true, ..AddOptions::default() };
-    add(call, &args[1], &options, &args[2..])
-}
-
-fn add(call: &mut CommandCall<'_>, key: &Bytes, options: &AddOptions, pairs: &[Bytes]) -> Reply {
     let pairs: Vec<(f64, &Bytes)> = pairs
         .chunks_exact(2)
         .map(|pair| Ok((float(&pair[0]).ok_or(NOT_FLOAT)?, &pair[1])))
         .collect::<Result<_, Refusal>>()?;
-    let absent = if options.incr { RespValue::Null } else { RespValue::Integer(0) };
-    if call.read::<SortedSet>(key)?.is_none() && options.xx {
-        return Ok(absent);
-    }
     let set = call.create::<SortedSet>(key)?;
-    let (mut added, mut changed, mut result) = (0, 0, None);
-    let mut failure = None;
+    let (mut added, mut is_changed) = (0, false);
     for (score, member) in pairs {
-        match add_one(set, options, member, score) {
-            Ok(Added::Refused) => {}
-            Ok(Added::New(score)) => (added, result) = (added + 1, Some(score)),
-            Ok(Added::Changed(score)) => (changed, result) = (changed + 1, Some(score)),
-            Ok(Added::Same(score)) => result = Some(score),
-            Err(refusal) => {
-                failure = Some(refusal);
-                break;
-            }
+        let current = set.score(member);
+        if current != Some(score) {
+            set.set(member, score);
+            is_changed = true;
         }
+        added += usize::from(current.is_none());
     }
-    if added + changed > 0 {
+    if is_changed {
         call.changed(key);
     }
-    if let Some(refusal) = failure {
-        return Err(refusal);
+    count(added)
+}
+
+pub(super) fn zincrby(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
+    let (key, member) = (&args[1], &args[3]);
+    let by = float(&args[2]).ok_or(NOT_FLOAT)?;
+    let current = call.read::<SortedSet>(key)?.and_then(|set| set.score(member));
+    let score = current.map_or(by, |current| current + by);
+    if score.is_nan() {
+        return Err(Refusal::of("ERR resulting score is not a number (NaN)"));
     }
-    if options.incr {
-        return Ok(result.map_or(RespValue::Null, RespValue::Double));
+    if current != Some(score) {
+        call.create::<SortedSet>(key)?.set(member, score);
+        call.changed(key);
     }
-    count(added + if options.ch { changed } else { 0 })
+    Ok(RespValue::Double(score))
 }
 
 pub(super) fn zrem(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {

@@ -20,21 +20,6 @@ fn entry((id, fields): (&StreamId, &Vec<Bytes>)) -> RespValue {
 
 pub(super) fn xrange(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let (start, end) = (stream_ids::start(&args[2])?, stream_ids::end(&args[3])?);
-    interval(call, args, start, end, false)
-}
-
-pub(super) fn xrevrange(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
-    let (end, start) = (stream_ids::end(&args[2])?, stream_ids::start(&args[3])?);
-    interval(call, args, start, end, true)
-}
-
-fn interval(
-    call: &mut CommandCall<'_>,
-    args: &[Bytes],
-    start: StreamId,
-    end: StreamId,
-    reverse: bool,
-) -> Reply {
     let mut wanted = None;
     let mut options = args[4..].iter();
     while let Some(option) = options.next() {
@@ -51,12 +36,7 @@ fn interval(
     if start > end {
         return Ok(RespValue::Array(Vec::new()));
     }
-    let found = stream.range(start..=end);
-    Ok(RespValue::Array(if reverse {
-        found.rev().take(wanted).map(entry).collect()
-    } else {
-        found.take(wanted).map(entry).collect()
-    }))
+    Ok(RespValue::Array(stream.range(start..=end).take(wanted).map(entry).collect()))
 }
 
 pub(super) fn xlen(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
@@ -109,30 +89,4 @@ pub(super) fn xread(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
             found.into_iter().map(|pair| RespValue::Array(<[_; 2]>::from(pair).to_vec())).collect(),
         ),
     })
-}
-
-/// Replies a description without consumer groups, which the double does not have.
-pub(super) fn xinfo_stream(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
-    if args.len() > 3 {
-        return Err(Refusal::of("ERR XINFO STREAM FULL is not supported by the simulated Redis"));
-    }
-    let stream = call.read::<StreamValue>(&args[2])?.ok_or(Refusal::of("ERR no such key"))?;
-    let id = |id: StreamId| RespValue::Bulk(id.to_string().into());
-    let number = |number: u64| RespValue::Integer(i64::try_from(number).unwrap_or(i64::MAX));
-    let first = stream.first().map_or(StreamId::MIN, |(id, _)| *id);
-    // Redis keeps up to 100 entries in a node of its radix tree.
-    let nodes = stream.len().div_ceil(100) as u64;
-    let rows = [
-        ("length", number(stream.len() as u64)),
-        ("radix-tree-keys", number(nodes)),
-        ("radix-tree-nodes", number(nodes + 1)),
-        ("last-generated-id", id(stream.last)),
-        ("max-deleted-entry-id", id(stream.max_deleted)),
-        ("entries-added", number(stream.added)),
-        ("recorded-first-entry-id", id(first)),
-        ("groups", number(0)),
-        ("first-entry", stream.first().map_or(RespValue::NullBulk, entry)),
-        ("last-entry", stream.top().map_or(RespValue::NullBulk, entry)),
-    ];
-    Ok(RespValue::Map(rows.map(|(name, value)| (RespValue::Bulk(name.into()), value)).to_vec()))
 }

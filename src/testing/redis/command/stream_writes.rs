@@ -3,7 +3,7 @@
 use super::{
     super::{
         keyspace::{StreamId, StreamValue, Trim},
-        refusal::{Refusal, Reply, SYNTAX},
+        refusal::{Refusal, Reply},
     },
     call::{CommandCall, integer},
     reply::count,
@@ -12,46 +12,37 @@ use super::{
 use crate::codec::RespValue;
 use bytes::Bytes;
 
-/// The options of `XADD` and `XTRIM`.
+/// The options of `XADD`.
 #[derive(Debug, Default)]
 struct Options {
-    no_mkstream: bool,
     trim: Option<Trim>,
-    is_approximate: bool,
-    limit: Option<i64>,
-    /// The id of `XADD`, which ends the options.
+    /// The id, which ends the options.
     id: Option<NewId>,
     /// The number of arguments that were parsed.
     taken: usize,
 }
 
 impl Options {
-    fn parse(args: &[Bytes], is_add: bool) -> Result<Self, Refusal> {
+    fn parse(args: &[Bytes]) -> Result<Self, Refusal> {
         let mut options = Options::default();
         while let Some(arg) = args.get(options.taken) {
             let has_more = options.taken + 1 < args.len();
             let name = arg.to_ascii_uppercase();
             match name.as_slice() {
-                b"*" if is_add => options.id = Some(NewId::Automatic),
+                b"*" => options.id = Some(NewId::Automatic),
                 b"MAXLEN" | b"MINID" if has_more => options.parse_trim(args, &name)?,
-                b"LIMIT" if has_more => {
-                    options.taken += 1;
-                    let limit = integer(&args[options.taken])?;
-                    if limit < 0 {
-                        return Err(Refusal::of("ERR The LIMIT argument must be >= 0."));
-                    }
-                    options.limit = Some(limit);
+                b"LIMIT" | b"NOMKSTREAM" => {
+                    let error = "ERR LIMIT and NOMKSTREAM are not supported by the simulated Redis";
+                    return Err(Refusal::of(error));
                 }
-                b"NOMKSTREAM" if is_add => options.no_mkstream = true,
-                _ if is_add => options.id = Some(NewId::parse(arg)?),
-                _ => return Err(SYNTAX),
+                _ => options.id = Some(NewId::parse(arg)?),
             }
             options.taken += 1;
             if options.id.is_some() {
                 break;
             }
         }
-        options.check(is_add)
+        Ok(options)
     }
 
     fn parse_trim(&mut self, args: &[Bytes], name: &[u8]) -> Result<(), Refusal> {
@@ -63,7 +54,6 @@ impl Options {
         let has_two = self.taken + 2 < args.len();
         if has_two && matches!(&args[self.taken + 1][..], b"~" | b"=") {
             self.taken += 1;
-            self.is_approximate = args[self.taken][..] == *b"~";
         }
         self.taken += 1;
         let value = &args[self.taken];
@@ -74,21 +64,6 @@ impl Options {
             Trim::MaxLen(length.map_err(|_| Refusal::of("ERR The MAXLEN argument must be >= 0."))?)
         });
         Ok(())
-    }
-
-    fn check(self, is_add: bool) -> Result<Self, Refusal> {
-        if self.limit.is_some_and(|limit| limit > 0) && self.trim.is_none() {
-            return Err(Refusal::of(
-                "ERR syntax error, LIMIT cannot be used without specifying a trimming strategy",
-            ));
-        }
-        if !is_add && self.trim.is_none() {
-            return Err(Refusal::of("ERR syntax error, XTRIM must be called with MAXLEN or MINID"));
-        }
-        if self.limit.is_some() && !self.is_approximate {
-            return Err(Refusal::of("ERR syntax error, LIMIT cannot be used without the special ~ option"));
-        }
-        Ok(self)
     }
 }
 
@@ -115,7 +90,7 @@ fn next_id(id: NewId, last: StreamId, now: i64) -> Result<StreamId, Refusal> {
 }
 
 pub(super) fn xadd(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
-    let options = Options::parse(&args[2..], true)?;
+    let options = Options::parse(&args[2..])?;
     let fields = &args[2 + options.taken..];
     let arity = || Refusal::arity("xadd");
     let id = options.id.ok_or_else(arity)?;
@@ -127,9 +102,6 @@ pub(super) fn xadd(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     }
     let (key, now) = (&args[1], call.now());
     let last = call.read::<StreamValue>(key)?.map(|stream| stream.last);
-    if last.is_none() && options.no_mkstream {
-        return Ok(RespValue::Null);
-    }
     if last == Some(StreamId::MAX) {
         return Err(Refusal::of(
             "ERR The stream has exhausted the last possible ID, unable to add more items",
@@ -143,17 +115,6 @@ pub(super) fn xadd(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     }
     call.changed(key);
     Ok(RespValue::Bulk(id.to_string().into()))
-}
-
-pub(super) fn xtrim(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
-    let options = Options::parse(&args[2..], false)?;
-    let trim = options.trim.ok_or(SYNTAX)?;
-    let Some(stream) = call.write::<StreamValue>(&args[1])? else { return count(0) };
-    let removed = stream.trim(trim);
-    if removed > 0 {
-        call.changed(&args[1]);
-    }
-    count(removed)
 }
 
 pub(super) fn xdel(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {

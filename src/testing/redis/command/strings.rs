@@ -7,7 +7,7 @@ use super::{
     },
     call::{CommandCall, integer},
     expiry::{TimeUnit, invalid},
-    reply::{bulk_or_null, count, flag, ok},
+    reply::{bulk_or_null, count, ok},
 };
 use crate::codec::RespValue;
 use bytes::Bytes;
@@ -23,12 +23,6 @@ pub(super) fn mget(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     // A key of another type is absent for this command.
     let values = args[1..].iter().map(|key| bulk_or_null(call.read::<Bytes>(key).ok().flatten()));
     Ok(RespValue::Array(values.collect()))
-}
-
-pub(super) fn getdel(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
-    let value = bulk_or_null(call.read::<Bytes>(&args[1])?);
-    call.remove(&args[1]);
-    Ok(value)
 }
 
 /// The options of `SET`.
@@ -86,14 +80,6 @@ pub(super) fn set(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
         entry.expires_at = expires_at.or(kept);
     }
     old.map_or_else(ok, Ok)
-}
-
-pub(super) fn setnx(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
-    let is_new = call.entry(&args[1]).is_none();
-    if is_new {
-        call.set(&args[1], StoredValue::Text(args[2].clone()));
-    }
-    flag(is_new)
 }
 
 pub(super) fn mset(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {

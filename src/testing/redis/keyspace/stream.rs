@@ -53,10 +53,6 @@ pub(crate) struct StreamValue {
     entries: BTreeMap<StreamId, Vec<Bytes>>,
     /// The id of the last entry, also after its deletion.
     pub(crate) last: StreamId,
-    /// The largest id of an entry that was deleted by `XDEL`.
-    pub(crate) max_deleted: StreamId,
-    /// Entries that were ever added.
-    pub(crate) added: u64,
 }
 
 impl StreamValue {
@@ -64,32 +60,18 @@ impl StreamValue {
         self.entries.len()
     }
 
-    pub(crate) fn first(&self) -> Option<(&StreamId, &Vec<Bytes>)> {
-        self.entries.first_key_value()
-    }
-
-    pub(crate) fn top(&self) -> Option<(&StreamId, &Vec<Bytes>)> {
-        self.entries.last_key_value()
-    }
-
     /// Adds an entry. Its id must be larger than the last one.
     pub(crate) fn add(&mut self, id: StreamId, fields: Vec<Bytes>) {
         self.entries.insert(id, fields);
         self.last = id;
-        self.added += 1;
     }
 
     pub(crate) fn remove(&mut self, id: StreamId) -> bool {
-        let is_removed = self.entries.remove(&id).is_some();
-        if is_removed {
-            self.max_deleted = self.max_deleted.max(id);
-        }
-        is_removed
+        self.entries.remove(&id).is_some()
     }
 
-    /// Removes entries from the beginning. Returns their number.
-    pub(crate) fn trim(&mut self, trim: Trim) -> usize {
-        let before = self.entries.len();
+    /// Removes entries from the beginning.
+    pub(crate) fn trim(&mut self, trim: Trim) {
         match trim {
             Trim::MaxLen(length) => {
                 while self.entries.len() as u64 > length {
@@ -98,7 +80,6 @@ impl StreamValue {
             }
             Trim::MinId(id) => self.entries = self.entries.split_off(&id),
         }
-        before - self.entries.len()
     }
 
     pub(crate) fn range(

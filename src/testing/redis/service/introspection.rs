@@ -1,6 +1,6 @@
-//! `INFO`, `CONFIG GET` and `ROLE`.
+//! `INFO` and `ROLE`.
 
-use super::super::{glob, process::ProcessCondition, settings::Persistence, state::State};
+use super::super::{process::ProcessCondition, settings::Persistence, state::State};
 use crate::codec::RespValue;
 use bytes::Bytes;
 
@@ -9,27 +9,6 @@ pub(in crate::testing::redis) const VERSION: &str = "7.0.15";
 
 fn bulk(text: impl Into<Bytes>) -> RespValue {
     RespValue::Bulk(text.into())
-}
-
-/// Returns the settings whose names match one of the patterns.
-pub(super) fn config(state: &State, patterns: &[Bytes]) -> RespValue {
-    let (appendonly, appendfsync) = match state.settings.persistence {
-        Persistence::Always => ("yes", "always"),
-        Persistence::EverySecond => ("yes", "everysec"),
-        Persistence::Never => ("no", "everysec"),
-    };
-    let all = [
-        ("appendfsync", appendfsync),
-        ("appendonly", appendonly),
-        ("databases", "16"),
-        ("maxmemory-policy", &state.settings.maxmemory_policy),
-        ("save", ""),
-    ];
-    let is_wanted = |name: &str| {
-        patterns.iter().any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
-    };
-    let found = all.iter().filter(|(name, _)| is_wanted(name));
-    RespValue::Map(found.map(|(name, value)| (bulk(name.to_string()), bulk(value.to_string()))).collect())
 }
 
 /// Returns the sections with these names, or all of them.

@@ -153,7 +153,6 @@ fn run_one(
         Service::ClientNoEvict => client::no_evict(&args[2]),
         Service::CommandCount => count_commands(),
         Service::CommandInfo => command_info(&args[2..]),
-        Service::ConfigGet => Ok(introspection::config(state, &args[2..])),
         Service::Info => Ok(introspection::info(state, &args[1..])),
         Service::Role => Ok(introspection::role(state)),
         Service::Multi => transaction::multi(state, client),
@@ -165,7 +164,6 @@ fn run_one(
             ok()
         }
         Service::ScriptLoad => scripting::load(state, &args[2]),
-        Service::ScriptExists => Ok(scripting::exist(state, &args[2..])),
         Service::ScriptFlush => scripting::flush(state, &args[2..]),
         Service::Eval => scripting::eval(state, request, args, effects),
         Service::EvalSha => scripting::evalsha(state, request, args, effects),

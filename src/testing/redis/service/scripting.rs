@@ -31,11 +31,6 @@ pub(super) fn load(state: &mut State, source: &Bytes) -> Reply {
     Ok(RespValue::Bulk(sha.into()))
 }
 
-pub(super) fn exist(state: &State, shas: &[Bytes]) -> RespValue {
-    let is_loaded = |sha: &Bytes| state.process.loaded.contains(&lower(sha));
-    RespValue::Array(shas.iter().map(|sha| i64::from(is_loaded(sha)).into()).collect())
-}
-
 pub(super) fn flush(state: &mut State, how: &[Bytes]) -> Reply {
     match how {
         [] => {}
