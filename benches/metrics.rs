@@ -10,11 +10,11 @@
 
 #[path = "../src/metrics/mod.rs"]
 #[allow(dead_code, unreachable_pub, unused_imports, reason = "only some of the library's code is used")]
-mod recording;
+mod metrics;
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use metrics::{Metrics, Tally};
 use netwheel::{codec::RawBytes, prelude::*};
-use recording::{Metrics, Tally};
 use std::{
     hint::black_box,
     io::{Read, Write},

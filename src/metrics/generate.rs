@@ -1,6 +1,6 @@
-//! The macro that generates types from the table of metrics.
+//! The macros that generate types from tables of metrics.
 //!
-//! A row of the table has this form:
+//! A row of a table has this form:
 //!
 //! ```text
 //! /// Bytes read.
@@ -9,19 +9,126 @@
 //!
 //! | part | meaning |
 //! |---|---|
-//! | doc comment | the rustdoc of the field of `LoopMetrics` |
-//! | `bytes_read` | the field of `LoopMetrics`, and of `Metrics`, which holds the loop's counters |
-//! | `counter` | the kind: `counter`, `gauge`, `time` (counted in nanoseconds), `histogram` |
+//! | doc comment | the rustdoc of the field of the snapshot, such as `LoopMetrics` |
+//! | `bytes_read` | the field of the snapshot, and of `Metrics`, which holds the counters |
+//! | `counter` | the kind: `counter`, `gauge`, `flag` (a gauge of 0 or 1), `time` (counted in nanoseconds), `histogram` |
 //! | `external` before the kind | another module counts, and `EventLoop::metrics` fills in the number |
 //! | `tally(add)` | counted in `Tally` first, and added with this method of `Counter` once per turn |
-//! | `as "read"` | the name for Prometheus, if it differs from the field |
+//! | `as "read"` | the name for Prometheus behind the prefix of the table, if it differs from the field |
 //! | `in bytes` | the unit, a suffix of the name for Prometheus; times and histograms are `in seconds` |
 //! | `by cause = "io"` | a label; consecutive rows with the same name form a family |
 //! | `help` | the help text for Prometheus, if it differs from the doc comment |
 
-/// Generates `Metrics` (the loop's counters), `Tally` (the counters of one turn) and `LoopMetrics`
-/// (the public snapshot) from the table.
-macro_rules! metrics {
+/// Generates the counters, their snapshot, and its rows for exporters from a table.
+macro_rules! metric_table {
+    (@type histogram) => { $crate::metrics::Histogram };
+    (@type time) => { ::std::time::Duration };
+    (@type flag) => { bool };
+    (@type $($number:ident)+) => { u64 };
+
+    (@cell external $kind:ident) => { $crate::metrics::External };
+    (@cell histogram) => { $crate::metrics::Recorder };
+    (@cell $number:ident) => { $crate::metrics::Counter };
+
+    (@read $cell:expr, external $kind:ident) => {{
+        let $crate::metrics::External = $cell;
+        0
+    }};
+    (@read $cell:expr, histogram) => { $cell.snapshot() };
+    (@read $cell:expr, time) => { ::std::time::Duration::from_nanos($cell.read()) };
+    (@read $cell:expr, flag) => { $cell.read() > 0 };
+    (@read $cell:expr, $number:ident) => { $cell.read() };
+
+    (@value $field:expr, external $kind:ident) => { $crate::metrics::metric_table!(@value $field, $kind) };
+    (@value $field:expr, counter) => { $crate::metrics::Value::Counter($field) };
+    (@value $field:expr, gauge) => { $crate::metrics::Value::Gauge($field) };
+    (@value $field:expr, flag) => { $crate::metrics::Value::Gauge(u64::from($field)) };
+    (@value $field:expr, time) => { $crate::metrics::Value::Time($field) };
+    (@value $field:expr, histogram) => { $crate::metrics::Value::Histogram(Box::new($field.clone())) };
+
+    (@family $name:ident) => { stringify!($name) };
+    (@family $name:ident $family:literal) => { $family };
+
+    (
+        $(#[$cells_attribute:meta])+
+        $visibility:vis struct $Metrics:ident;
+        $(#[$snapshot_attribute:meta])+
+        pub struct $Snapshot:ident;
+        prefix $prefix:literal;
+        $(
+            $(#[doc = $doc:literal])+
+            $name:ident: $($kind:ident)+
+                $(, tally($fold:ident))?
+                $(, as $family:literal $(in $unit:ident)? $(by $label:ident = $value:literal)?)?
+                $(, help $help:literal)?;
+        )+
+    ) => {
+        $(#[$cells_attribute])+
+        #[derive(Debug, Default)]
+        $visibility struct $Metrics {
+            $($visibility $name: $crate::metrics::metric_table!(@cell $($kind)+),)+
+        }
+
+        $(#[$snapshot_attribute])+
+        #[derive(Debug, Clone)]
+        #[non_exhaustive]
+        pub struct $Snapshot {
+            $($(#[doc = $doc])+ pub $name: $crate::metrics::metric_table!(@type $($kind)+),)+
+        }
+
+        impl $Metrics {
+            /// Copies all numbers. External ones are zero.
+            $visibility fn snapshot(&self) -> $Snapshot {
+                $Snapshot { $($name: $crate::metrics::metric_table!(@read self.$name, $($kind)+),)+ }
+            }
+        }
+
+        #[cfg(any(feature = "prometheus", test))]
+        impl $Snapshot {
+            /// Returns a description of each field with its value, in the order of the table.
+            $visibility fn rows(&self) -> Vec<$crate::metrics::Metric> {
+                vec![$(
+                    $crate::metrics::Metric::new(
+                        stringify!($name),
+                        concat!($prefix, $crate::metrics::metric_table!(@family $name $($family)?)),
+                        concat!($($doc),+),
+                        $crate::metrics::metric_table!(@value self.$name, $($kind)+),
+                    )
+                    $($(.unit(stringify!($unit)))?$(.label(stringify!($label), $value))?)?
+                    $(.help($help))?,
+                )+]
+            }
+        }
+    };
+}
+
+/// Generates `Metrics` (the loop's counters), `LoopMetrics` (the public snapshot) and `Tally` (the
+/// counters of one turn) from the table.
+macro_rules! loop_metrics {
+    ($($table:tt)+) => {
+        $crate::metrics::metric_table! {
+            /// The counters of a loop. Times are in nanoseconds.
+            pub(crate) struct Metrics;
+
+            /// A snapshot of the metrics of a loop.
+            ///
+            /// Each number is read separately, so the numbers are not a consistent set. Numbers count
+            /// from the start of the loop, except gauges, whose description contains "now". Events that
+            /// happen once per message or callback are added at the end of the turn. For a guide to
+            /// monitoring, see `docs/observability.md`.
+            #[derive(Default, PartialEq, Eq)]
+            pub struct LoopMetrics;
+
+            prefix "";
+            $($table)+
+        }
+
+        tally! { $($table)+ }
+    };
+}
+
+/// Generates `Tally` from the rows that are counted in it first.
+macro_rules! tally {
     ($(
         $(#[doc = $doc:literal])+
         $name:ident: $($kind:ident)+
@@ -29,12 +136,6 @@ macro_rules! metrics {
             $(, as $family:literal $(in $unit:ident)? $(by $label:ident = $value:literal)?)?
             $(, help $help:literal)?;
     )+) => {
-        /// The counters of a loop. Times are in nanoseconds.
-        #[derive(Debug, Default)]
-        pub(crate) struct Metrics {
-            $(pub(crate) $name: cell_type!($($kind)+),)+
-        }
-
         /// Counts of the current turn, or since [`Metrics::fold`]. Owned by the loop, so counting a
         /// message is a plain addition.
         #[derive(Debug, Default)]
@@ -43,18 +144,6 @@ macro_rules! metrics {
                 #[doc = concat!("Folded with `Counter::", stringify!($fold), "`.")]
                 pub(crate) $name: u64,
             )?)+
-        }
-
-        /// A snapshot of the metrics of a loop.
-        ///
-        /// Each number is read separately, so the numbers are not a consistent set. Numbers count
-        /// from the start of the loop, except gauges, whose description contains "now". Events that
-        /// happen once per message or callback are added at the end of the turn. For a guide to
-        /// monitoring, see `docs/observability.md`.
-        #[derive(Debug, Clone, Default, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub struct LoopMetrics {
-            $($(#[doc = $doc])+ pub $name: field_type!($($kind)+),)+
         }
 
         impl Metrics {
@@ -80,90 +169,9 @@ macro_rules! metrics {
                 let tally = std::mem::take(tally);
                 $($(self.$name.$fold(tally.$name);)?)+
             }
-
-            /// Copies all numbers. External ones are zero.
-            pub(crate) fn snapshot(&self) -> LoopMetrics {
-                LoopMetrics { $($name: read_cell!(self.$name, $($kind)+),)+ }
-            }
-        }
-
-        #[cfg(any(feature = "prometheus", test))]
-        impl LoopMetrics {
-            /// Returns a description of each field with its value, in the order of the table.
-            pub(crate) fn rows(&self) -> Vec<Metric<'_>> {
-                vec![$(
-                    Metric::new(stringify!($name), concat!($($doc),+), row_value!(self.$name, $($kind)+))
-                        $(.family($family)$(.unit(stringify!($unit)))?$(.label(stringify!($label), $value))?)?
-                        $(.help($help))?,
-                )+]
-            }
         }
     };
 }
 
-/// Expands to the type of a field of `LoopMetrics`.
-macro_rules! field_type {
-    (time) => {
-        Duration
-    };
-    (histogram) => {
-        Histogram
-    };
-    ($($number:ident)+) => {
-        u64
-    };
-}
-
-/// Expands to the type of a field of `Metrics`.
-macro_rules! cell_type {
-    (external $kind:ident) => {
-        External
-    };
-    (histogram) => {
-        Recorder
-    };
-    ($number:ident) => {
-        Counter
-    };
-}
-
-/// Expands to the value of a field of `LoopMetrics`, read from a field of `Metrics`.
-macro_rules! read_cell {
-    ($cell:expr, external $kind:ident) => {{
-        let External = $cell;
-        0
-    }};
-    ($cell:expr, time) => {
-        Duration::from_nanos($cell.read())
-    };
-    ($cell:expr, histogram) => {
-        $cell.snapshot()
-    };
-    ($cell:expr, $number:ident) => {
-        $cell.read()
-    };
-}
-
-/// Expands to the `Value` of a field of `LoopMetrics`.
-#[cfg(any(feature = "prometheus", test))]
-macro_rules! row_value {
-    ($field:expr, external $kind:ident) => {
-        row_value!($field, $kind)
-    };
-    ($field:expr, counter) => {
-        Value::Counter($field)
-    };
-    ($field:expr, gauge) => {
-        Value::Gauge($field)
-    };
-    ($field:expr, time) => {
-        Value::Time($field)
-    };
-    ($field:expr, histogram) => {
-        Value::Histogram(&$field)
-    };
-}
-
-#[cfg(any(feature = "prometheus", test))]
-pub(super) use row_value;
-pub(super) use {cell_type, field_type, metrics, read_cell};
+pub(crate) use metric_table;
+pub(super) use {loop_metrics, tally};

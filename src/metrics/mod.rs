@@ -6,7 +6,8 @@
 //
 // `table` states the name, kind, unit, rustdoc and help text of each metric once. `generate` turns
 // it into `Metrics` (the loop's counters), `Tally` (the counters of one turn), `LoopMetrics`
-// (the public snapshot) and the rows that exporters read.
+// (the public snapshot) and the rows that exporters read. Durable timers and topics have tables of
+// their own.
 //
 // Invariants: counters never decrease. Only the loop's thread adds, with a plain load and store
 // instead of a locked instruction, and any thread reads. Counters that other threads also
@@ -21,10 +22,9 @@ mod histogram;
 mod metric;
 mod table;
 
-#[cfg(any(feature = "broker", feature = "durable"))]
-pub(crate) use counter::Counter;
+pub(crate) use counter::{Counter, External};
+pub(crate) use generate::metric_table;
 pub use histogram::Histogram;
-#[cfg(feature = "durable")]
 pub(crate) use histogram::Recorder;
 #[cfg(any(feature = "prometheus", test))]
 #[cfg_attr(

@@ -4,18 +4,11 @@
 //! `docs/observability.md`.
 
 use super::{
-    counter::{Counter, External},
-    generate::{cell_type, field_type, metrics, read_cell},
-    histogram::{Histogram, Recorder},
+    counter::Counter,
+    generate::{loop_metrics, tally},
 };
-#[cfg(any(feature = "prometheus", test))]
-use super::{
-    generate::row_value,
-    metric::{Metric, Value},
-};
-use std::time::Duration;
 
-metrics! {
+loop_metrics! {
     /// Turns of the loop.
     turns: counter;
     /// Polls of the loop, whether they may sleep or not.

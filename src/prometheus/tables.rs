@@ -12,7 +12,7 @@ use std::{fmt, time::Duration};
 pub(crate) fn encode_tables(
     encoder: &mut DescriptorEncoder<'_>,
     label: &str,
-    tables: &[(&str, Vec<Metric<'_>>)],
+    tables: &[(&str, Vec<Metric>)],
 ) -> fmt::Result {
     let Some((_, rows)) = tables.first() else { return Ok(()) };
     let mut begin = 0;
@@ -33,12 +33,12 @@ pub(crate) fn encode_tables(
     Ok(())
 }
 
-impl Metric<'_> {
+impl Metric {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        match self.value {
-            Value::Counter(n) => encoder.encode_counter::<NoLabelSet, _, f64>(&n, None),
+        match &self.value {
+            Value::Counter(n) => encoder.encode_counter::<NoLabelSet, _, f64>(n, None),
             Value::Time(time) => encoder.encode_counter::<NoLabelSet, _, f64>(&time.as_secs_f64(), None),
-            Value::Gauge(n) => encoder.encode_gauge(&n),
+            Value::Gauge(n) => encoder.encode_gauge(n),
             Value::Histogram(histogram) => {
                 let (sum, count) = (histogram.sum().as_secs_f64(), histogram.count());
                 encoder.encode_histogram::<NoLabelSet>(sum, count, &octaves(histogram), None)

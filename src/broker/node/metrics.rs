@@ -1,126 +1,85 @@
 //! `BrokerMetrics`: counters of a node.
 
-use crate::metrics::Counter;
-#[cfg(any(feature = "prometheus", test))]
-use crate::metrics::{Metric, Value};
+use crate::metrics::metric_table;
 
-/// Generates the counters, their snapshot, and its rows for exporters from one list.
-macro_rules! metrics {
-    ($($(#[doc = $doc:literal])+ $name:ident: $kind:ident;)+) => {
-        /// The counters behind [`BrokerMetrics`].
-        #[derive(Debug, Default)]
-        pub(in crate::broker) struct Metrics {
-            $(pub(in crate::broker) $name: Counter,)+
-        }
+metric_table! {
+    /// The counters behind [`BrokerMetrics`].
+    pub(in crate::broker) struct Metrics;
 
-        /// Counters of [`Topics`](crate::broker::Topics) since the start of the node.
-        #[derive(Debug, Clone)]
-        #[non_exhaustive]
-        pub struct BrokerMetrics {
-            $($(#[doc = $doc])+ pub $name: u64,)+
-        }
+    /// Counters of [`Topics`](crate::broker::Topics) since the start of the node.
+    pub struct BrokerMetrics;
 
-        impl Metrics {
-            pub(in crate::broker) fn snapshot(&self) -> BrokerMetrics {
-                BrokerMetrics { $($name: self.$name.read(),)+ }
-            }
-        }
-
-        #[cfg(any(feature = "prometheus", test))]
-        impl BrokerMetrics {
-            /// Returns a description of each field with its value, in the order of the fields.
-            pub(in crate::broker) fn rows(&self) -> Vec<Metric<'static>> {
-                vec![$(
-                    Metric::new(stringify!($name), concat!($($doc),+), Value::$kind(self.$name))
-                        .family(concat!("broker_", stringify!($name))),
-                )+]
-            }
-        }
-    };
-}
-
-metrics! {
+    prefix "broker_";
     /// Topics of this node: those with handles or members.
-    topics: Gauge;
+    topics: gauge;
     /// Partitions that the node follows.
-    followed_partitions: Gauge;
+    followed_partitions: gauge;
     /// Interruptions of the events of a partition.
-    interruptions: Counter;
+    interruptions: counter;
     /// Messages of this node that were stored.
-    published: Counter;
+    published: counter;
     /// Messages of this node that were stored before, with the same id.
-    duplicates: Counter;
+    duplicates: counter;
     /// Messages of this node that were not stored, or perhaps not.
-    publish_failures: Counter;
+    publish_failures: counter;
     /// Messages that were passed to the members of this node only, because the broker could not be
     /// reached.
-    published_locally: Counter;
+    published_locally: counter;
     /// Messages that were passed to the members of this node.
-    delivered: Counter;
+    delivered: counter;
     /// Ephemeral messages that were passed to the members of this node.
-    notified: Counter;
+    notified: counter;
     /// Messages that the format of their topic did not understand.
-    undecodable: Counter;
+    undecodable: counter;
     /// Deliveries that were delayed, because too many broadcasts were waiting.
-    delayed: Counter;
+    delayed: counter;
     /// Members that were closed because their loop did not accept a message.
-    unreached: Counter;
+    unreached: counter;
     /// New members.
-    joined: Counter;
+    joined: counter;
     /// New members that could not be served from their position.
-    not_recovered: Counter;
+    not_recovered: counter;
     /// Reads of the history.
-    reads: Counter;
+    reads: counter;
     /// Reads that failed.
-    read_failures: Counter;
+    read_failures: counter;
     /// Gaps in the sequence of a partition: events were lost on the way.
-    gaps: Counter;
+    gaps: counter;
     /// Questions about a partition.
-    verifications: Counter;
+    verifications: counter;
     /// Questions that were not answered.
-    verify_failures: Counter;
+    verify_failures: counter;
     /// Topics whose store has lost messages that members had received.
-    rewound: Counter;
+    rewound: counter;
     /// Topics whose history was trimmed before this node has read it.
-    trimmed: Counter;
+    trimmed: counter;
     /// Changes of entries in the replicas of maps.
-    map_changes: Counter;
+    map_changes: counter;
     /// Updates of maps by this node that were made.
-    map_updates: Counter;
+    map_updates: counter;
     /// Updates of maps by this node that were not made, or perhaps not.
-    map_update_failures: Counter;
+    map_update_failures: counter;
     /// Reads of whole maps.
-    snapshots: Counter;
+    snapshots: counter;
     /// Reads of whole maps that failed.
-    snapshot_failures: Counter;
+    snapshot_failures: counter;
     /// Entries of maps that this node held, and that were replaced.
-    entries_lost: Counter;
+    entries_lost: counter;
     /// Renewals of the lease that failed.
-    lease_failures: Counter;
+    lease_failures: counter;
     /// Leases that ended before they were renewed.
-    leases_lost: Counter;
+    leases_lost: counter;
     /// How often this node noticed that another node with the same name has the lease.
-    leases_taken: Counter;
+    leases_taken: counter;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::Metric;
 
-    /// Compares the table in docs/observability.md with the rows. A failure prints the expected
-    /// table.
     #[test]
     fn the_documentation_lists_all_metrics_of_topics() {
-        let mut table = String::from("| field | Prometheus | kind | help |\n|---|---|---|---|\n");
-        for row in Metrics::default().snapshot().rows() {
-            let (suffix, kind) = match row.value {
-                Value::Gauge(_) => ("", "gauge"),
-                _ => ("_total", "counter"),
-            };
-            let name = format!("netwheel_{}{suffix}", row.family);
-            table += &format!("| `{}` | `{name}` | {kind} | {} |\n", row.field, row.help);
-        }
-        let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/observability.md"));
-        assert!(page.contains(&format!("\n\n{table}")), "docs/observability.md should have:\n\n{table}");
+        Metric::check_documentation(&Metrics::default().snapshot().rows());
     }
 }

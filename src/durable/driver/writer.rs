@@ -346,7 +346,7 @@ impl Writer {
     pub(super) fn stop(&mut self, error: StoreError) {
         let error = Error::from(error);
         log::error!("durable timers have stopped: {error:#}");
-        self.metrics.stopped.set(1);
+        self.metrics.is_stopped.set(1);
         self.failed = Some(error.clone());
         self.inbox.tell(EngineMessage::Stopped(error.clone()));
         self.batch.refuse(&error);
