@@ -44,6 +44,4 @@ pub use topic::{
     NewMessage, Receipt, Subscription, Topic, TopicBuilder, TopicEvent, TopicFormat, TopicWatch,
     WhenUnreachable,
 };
-#[cfg(feature = "prometheus")]
-pub use topics::BrokerCollector;
 pub use topics::{Topics, TopicsBuilder};

@@ -53,8 +53,6 @@ mod topic;
 mod unix_millis;
 
 pub use cron::{Cron, CronError, CronField};
-#[cfg(feature = "prometheus")]
-pub use handle::DurableCollector;
 pub use handle::{DurableTimers, DurableTimersBuilder, StartTimer, When};
 pub use id::TimerId;
 pub use metrics::DurableMetrics;

@@ -1,13 +1,13 @@
 //! `Exported`: the sources of a text of metrics.
 
+use super::collector::Collector;
 use crate::error::{Error, Result};
 use prometheus_client::{encoding::DescriptorEncoder, registry::Registry};
 use std::fmt;
 
 /// Something whose metrics [`encode`](super::encode) writes as text.
 ///
-/// Implemented for [`EventLoopGroup`](crate::EventLoopGroup), [`Collector`](super::Collector),
-/// `DurableCollector` of the feature `durable`, and `BrokerCollector` of `broker`. A pair has the
+/// Implemented for [`EventLoopGroup`](crate::EventLoopGroup) and [`Collector`]. A pair has the
 /// metrics of both parts, and `None` has none:
 ///
 /// ```
@@ -23,7 +23,7 @@ pub trait Exported: sealed::AddTo {}
 
 impl<T: sealed::AddTo + ?Sized> Exported for T {}
 
-pub(crate) mod sealed {
+pub(super) mod sealed {
     use super::Exposition;
     use crate::error::Result;
 
@@ -39,34 +39,27 @@ pub struct Exposition {
     labels: Vec<&'static str>,
 }
 
-/// Tables of metrics, of which a text has one for each label. Readable from any thread.
-pub(crate) trait MetricTables: fmt::Debug + Send + Sync + 'static {
-    /// The label by which the tables are distinguished.
-    const LABEL: &'static str;
-
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result;
-}
-
-/// Tables as a collector of prometheus-client.
+/// A collector of prometheus-client, also without the feature that makes [`Collector`] one.
 #[derive(Debug)]
-struct Registered<T>(T);
+struct Registered(Collector);
 
-impl<T: MetricTables> prometheus_client::collector::Collector for Registered<T> {
+impl prometheus_client::collector::Collector for Registered {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        self.0.encode(encoder)
+        self.0.encode_to(encoder)
     }
 }
 
 impl Exposition {
-    /// Adds tables, unless there are some with the same label. The format allows only one
+    /// Adds a collector, unless there is one with the same label. The format allows only one
     /// declaration of each metric.
-    pub(crate) fn add<T: MetricTables>(&mut self, tables: T) -> Result {
-        if self.labels.contains(&T::LABEL) {
-            let value = format!("two collectors with the label {}", T::LABEL);
+    pub(super) fn add(&mut self, collector: Collector) -> Result {
+        let label = collector.label;
+        if self.labels.contains(&label) {
+            let value = format!("two collectors with the label {label}");
             return Err(Error::setting("exported", value, "one collector for each label"));
         }
-        self.labels.push(T::LABEL);
-        self.registry.register_collector(Box::new(Registered(tables)));
+        self.labels.push(label);
+        self.registry.register_collector(Box::new(Registered(collector)));
         Ok(())
     }
 }

@@ -20,10 +20,6 @@ mod tables;
 
 pub use collector::Collector;
 pub use exported::Exported;
-#[cfg(any(feature = "broker", feature = "durable"))]
-pub(crate) use exported::{Exposition, MetricTables, sealed};
-#[cfg(any(feature = "broker", feature = "durable"))]
-pub(crate) use tables::encode_tables;
 
 use crate::error::{Error, Result};
 use prometheus_client::encoding::text;
@@ -40,8 +36,7 @@ use prometheus_client::encoding::text;
 /// # Errors
 ///
 /// [`Error::Setting`] if two parts of a pair declare the same metrics. Use one [`Collector`] for
-/// several groups, one `DurableCollector` for several durable timers, and one `BrokerCollector` for
-/// the topics of several brokers.
+/// several groups, one for several durable timers, and one for the topics of several brokers.
 pub fn encode(exported: &(impl Exported + ?Sized)) -> Result<String> {
     let mut exposition = exported::Exposition::default();
     exported.add_to(&mut exposition)?;

@@ -9,7 +9,7 @@ use prometheus_client::{
 use std::{fmt, time::Duration};
 
 /// Encodes tables with the same rows. `label` distinguishes them; each has its value of the label.
-pub(crate) fn encode_tables(
+pub(super) fn encode_tables(
     encoder: &mut DescriptorEncoder<'_>,
     label: &str,
     tables: &[(&str, Vec<Metric>)],

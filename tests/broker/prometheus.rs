@@ -7,12 +7,12 @@ use crate::{
     support::wait::done,
 };
 use bytes::Bytes;
-use netwheel::{Error, broker::BrokerCollector, prometheus};
+use netwheel::{Error, prometheus};
 
 #[test]
 fn all_topics_of_a_program_are_in_one_text() {
     let Nodes { nodes, group, .. } = Nodes::new(2);
-    let collector = BrokerCollector::new("a", &nodes[0].topics).and("b", &nodes[1].topics).unwrap();
+    let collector = nodes[0].topics.collector("a").and(nodes[1].topics.collector("b")).unwrap();
     let mut member = Member::join(&nodes[1]);
     done(nodes[0].lobby.publish(Bytes::from("one"))).unwrap();
     member.expect(&["1 one"]);
@@ -36,6 +36,6 @@ fn all_topics_of_a_program_are_in_one_text() {
 fn two_topics_with_the_same_name_are_refused() {
     let Nodes { nodes, .. } = Nodes::new(1);
     let topics = &nodes[0].topics;
-    let refused = BrokerCollector::new("mine", topics).and("mine", topics).unwrap_err();
+    let refused = topics.collector("mine").and(topics.collector("mine")).unwrap_err();
     assert!(matches!(&refused, Error::Setting(e) if e.setting() == "name"), "{refused}");
 }

@@ -11,7 +11,7 @@ use crate::{
 };
 use netwheel::{
     Error,
-    durable::{DurableCollector, DurableTimers, SqliteStore},
+    durable::{DurableTimers, SqliteStore},
     prometheus,
 };
 
@@ -21,7 +21,7 @@ fn all_timers_of_a_program_are_in_one_text() {
     let (group, first, runs) = started(&file);
     let second_group = one_loop();
     let second = DurableTimers::builder(SqliteStore::in_memory().unwrap()).start(&second_group).unwrap();
-    let collector = DurableCollector::new("first", &first).and("second", &second).unwrap();
+    let collector = first.collector("first").and(second.collector("second")).unwrap();
     done(first.at("topic", ms(1), "now").start()).unwrap();
     done(first.at("topic", HOUR, "later").start()).unwrap();
     assert_eq!(receive(&runs), "now");
@@ -49,8 +49,10 @@ fn all_timers_of_a_program_are_in_one_text() {
 fn two_timers_with_the_same_name_are_refused() {
     let group = one_loop();
     let timers = DurableTimers::builder(SqliteStore::in_memory().unwrap()).start(&group).unwrap();
-    let refused = DurableCollector::new("mine", &timers).and("mine", &timers).unwrap_err();
+    let refused = timers.collector("mine").and(timers.collector("mine")).unwrap_err();
     assert!(matches!(&refused, Error::Setting(e) if e.setting() == "name"), "{refused}");
+    let refused = timers.collector("mine").and(prometheus::Collector::new(&group)).unwrap_err();
+    assert!(matches!(&refused, Error::Setting(e) if e.setting() == "other"), "{refused}");
     done(timers.close()).unwrap();
     end(&group);
 }

@@ -197,7 +197,7 @@ fn the_metrics_of_a_working_loop_are_exported() {
 fn one_collector_declares_the_metrics_of_several_groups_once() {
     let named = |name: &str| EventLoopGroup::builder().threads(2).name(name).build().unwrap();
     let (acceptors, workers) = (named("acceptor"), named("worker"));
-    let collector = prometheus::Collector::new(&acceptors).and(&workers).unwrap();
+    let collector = prometheus::Collector::new(&acceptors).and(prometheus::Collector::new(&workers)).unwrap();
     let (sender, ran) = std::sync::mpsc::channel();
     workers.event_loops()[1].execute(move || sender.send(()).unwrap()).unwrap();
     receive(&ran);
@@ -235,7 +235,9 @@ fn two_collectors_of_loops_in_one_text_are_refused() {
 #[test]
 fn loops_with_the_same_name_are_refused() {
     let (one, other) = (EventLoopGroup::new().unwrap(), EventLoopGroup::new().unwrap());
-    let Err(Error::Setting(refused)) = prometheus::Collector::new(&one).and(&other) else {
+    let Err(Error::Setting(refused)) =
+        prometheus::Collector::new(&one).and(prometheus::Collector::new(&other))
+    else {
         panic!("two groups with the same name were accepted")
     };
     assert_eq!((refused.setting(), refused.value()), ("name", "netwheel-0"));

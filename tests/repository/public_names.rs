@@ -5,10 +5,8 @@ use super::{path, read};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Operations that take `self` and can fail, with the reason.
-const FALLIBLE: [(&str, &str); 13] = [
-    ("BrokerCollector::and", "adds to a collection in which the name must be unique"),
+const FALLIBLE: [(&str, &str); 11] = [
     ("Collector::and", "adds to a collection in which the name must be unique"),
-    ("DurableCollector::and", "adds to a collection in which the name must be unique"),
     ("ProxyHeader::crc32c", "appends to a header, which has a limit"),
     ("ProxyHeader::tlv", "appends to a header, which has a limit"),
     ("ProxyProtocol::trust", "parses a text"),

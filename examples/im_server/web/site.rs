@@ -3,8 +3,6 @@
 use super::{ChatFrames, Dashboard, Pages};
 use crate::{hub::Hub, listeners::Connections};
 use netwheel::{
-    broker::BrokerCollector,
-    durable::DurableCollector,
     http::{FullMessage, Part, Request, Response, StatusCode},
     prelude::*,
     prometheus,
@@ -26,8 +24,8 @@ pub(crate) struct Web {
 impl Web {
     /// Returns the metrics of the loops, the topics and the timers.
     fn metrics(&self) -> Result<String> {
-        let later = self.hub.later().map(|later| DurableCollector::new("chat", later.timers()));
-        let topics = BrokerCollector::new("chat", self.hub.nodes.topics());
+        let later = self.hub.later().map(|later| later.timers().collector("chat"));
+        let topics = self.hub.nodes.topics().collector("chat");
         prometheus::encode(&(&self.group, (topics, later)))
     }
 }

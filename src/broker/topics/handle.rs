@@ -67,9 +67,27 @@ impl Topics {
         self.node.metrics.snapshot()
     }
 
+    /// Returns a collector of the metrics for
+    /// [`prometheus::encode`](crate::prometheus::encode).
+    ///
+    /// Every field of [`BrokerMetrics`] is exported under a name that begins with
+    /// `netwheel_broker_`, with the given name as the label `broker`. `docs/observability.md` lists
+    /// all names. Encoding runs on the calling thread, without a lock. A collector does not keep
+    /// the node alive.
+    ///
+    /// ```
+    /// use netwheel::{EventLoopGroup, broker::{MemoryBroker, Topics}, prometheus};
+    ///
+    /// let group = EventLoopGroup::builder().threads(1).build()?;
+    /// let topics = Topics::builder(&group, MemoryBroker::new()).build()?;
+    /// let text = prometheus::encode(&(&group, topics.collector("rooms")))?;
+    /// assert!(text.contains(r#"netwheel_broker_published_total{broker="rooms"} 0"#));
+    /// # Ok::<(), netwheel::Error>(())
+    /// ```
     #[cfg(feature = "prometheus")]
-    pub(super) fn metrics_source(&self) -> Arc<crate::broker::node::Metrics> {
-        self.node.metrics.clone()
+    pub fn collector(&self, name: impl Into<String>) -> crate::prometheus::Collector {
+        let metrics = self.node.metrics.clone();
+        crate::prometheus::Collector::of("broker", name.into(), move || metrics.snapshot().rows())
     }
 
     /// Ends the lease of the node, and closes the broker. Members stay connected and receive

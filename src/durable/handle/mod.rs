@@ -2,8 +2,6 @@
 
 mod backup;
 mod builder;
-#[cfg(feature = "prometheus")]
-mod collector;
 mod commands;
 mod start;
 mod timers;
@@ -11,8 +9,6 @@ mod topics;
 mod when;
 
 pub use builder::DurableTimersBuilder;
-#[cfg(feature = "prometheus")]
-pub use collector::DurableCollector;
 pub use start::StartTimer;
 pub use timers::DurableTimers;
 pub use when::When;

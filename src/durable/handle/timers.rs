@@ -137,9 +137,27 @@ impl DurableTimers {
         self.port.metrics.snapshot()
     }
 
+    /// Returns a collector of the metrics for
+    /// [`prometheus::encode`](crate::prometheus::encode).
+    ///
+    /// Every field of [`DurableMetrics`] is exported under a name that begins with
+    /// `netwheel_durable_`, with the given name as the label `timers`. Times are in seconds.
+    /// `docs/observability.md` lists all names. Encoding runs on the calling thread, without a
+    /// lock. A collector does not keep the timers open.
+    ///
+    /// ```
+    /// use netwheel::{EventLoopGroup, durable::{DurableTimers, MemoryDisk}, prometheus};
+    ///
+    /// let group = EventLoopGroup::builder().threads(1).build()?;
+    /// let timers = DurableTimers::builder(MemoryDisk::new().open()?).start(&group)?;
+    /// let text = prometheus::encode(&(&group, timers.collector("orders")))?;
+    /// assert!(text.contains(r#"netwheel_durable_fired_total{timers="orders"} 0"#));
+    /// # Ok::<(), netwheel::Error>(())
+    /// ```
     #[cfg(feature = "prometheus")]
-    pub(super) fn metrics_source(&self) -> Arc<crate::durable::metrics::Metrics> {
-        self.port.metrics.clone()
+    pub fn collector(&self, name: impl Into<String>) -> crate::prometheus::Collector {
+        let metrics = self.port.metrics.clone();
+        crate::prometheus::Collector::of("timers", name.into(), move || metrics.snapshot().rows())
     }
 
     /// Stops firing, waits until the runs have ended, and closes the store. Timers that are in the
