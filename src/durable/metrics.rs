@@ -1,9 +1,12 @@
 //! `DurableMetrics`: what durable timers have done.
 
-use crate::metrics::metric_table;
+use crate::metrics::{Counter, Histogram, Recorder, metric_table};
+#[cfg(any(feature = "prometheus", test))]
+use crate::metrics::{Metric, Value};
 
 metric_table! {
-    /// The counters behind [`DurableMetrics`]. The loop and the store's thread write different ones.
+    /// The counters behind [`DurableMetrics`]. The loop and the store's thread write different
+    /// ones.
     pub(super) struct Metrics;
 
     /// Counters of [`DurableTimers`](super::DurableTimers) since the start of the program.
@@ -83,7 +86,6 @@ metric_table! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Metric;
 
     #[test]
     fn the_documentation_lists_all_metrics_of_timers() {

@@ -19,19 +19,20 @@
 //! | `by cause = "io"` | a label; consecutive rows with the same name form a family |
 //! | `help` | the help text for Prometheus, if it differs from the doc comment |
 
-/// Generates the counters, their snapshot, and its rows for exporters from a table.
+/// Generates the counters, their snapshot, and its rows for exporters from a table. The types of
+/// this module that the rows need are in scope at the call.
 macro_rules! metric_table {
-    (@type histogram) => { $crate::metrics::Histogram };
+    (@type histogram) => { Histogram };
     (@type time) => { ::std::time::Duration };
     (@type flag) => { bool };
     (@type $($number:ident)+) => { u64 };
 
-    (@cell external $kind:ident) => { $crate::metrics::External };
-    (@cell histogram) => { $crate::metrics::Recorder };
-    (@cell $number:ident) => { $crate::metrics::Counter };
+    (@cell external $kind:ident) => { External };
+    (@cell histogram) => { Recorder };
+    (@cell $number:ident) => { Counter };
 
     (@read $cell:expr, external $kind:ident) => {{
-        let $crate::metrics::External = $cell;
+        let External = $cell;
         0
     }};
     (@read $cell:expr, histogram) => { $cell.snapshot() };
@@ -39,12 +40,12 @@ macro_rules! metric_table {
     (@read $cell:expr, flag) => { $cell.read() > 0 };
     (@read $cell:expr, $number:ident) => { $cell.read() };
 
-    (@value $field:expr, external $kind:ident) => { $crate::metrics::metric_table!(@value $field, $kind) };
-    (@value $field:expr, counter) => { $crate::metrics::Value::Counter($field) };
-    (@value $field:expr, gauge) => { $crate::metrics::Value::Gauge($field) };
-    (@value $field:expr, flag) => { $crate::metrics::Value::Gauge(u64::from($field)) };
-    (@value $field:expr, time) => { $crate::metrics::Value::Time($field) };
-    (@value $field:expr, histogram) => { $crate::metrics::Value::Histogram(Box::new($field.clone())) };
+    (@value $field:expr, external $kind:ident) => { metric_table!(@value $field, $kind) };
+    (@value $field:expr, counter) => { Value::Counter($field) };
+    (@value $field:expr, gauge) => { Value::Gauge($field) };
+    (@value $field:expr, flag) => { Value::Gauge(u64::from($field)) };
+    (@value $field:expr, time) => { Value::Time($field) };
+    (@value $field:expr, histogram) => { Value::Histogram(Box::new($field.clone())) };
 
     (@family $name:ident) => { stringify!($name) };
     (@family $name:ident $family:literal) => { $family };
@@ -66,33 +67,33 @@ macro_rules! metric_table {
         $(#[$cells_attribute])+
         #[derive(Debug, Default)]
         $visibility struct $Metrics {
-            $($visibility $name: $crate::metrics::metric_table!(@cell $($kind)+),)+
+            $($visibility $name: metric_table!(@cell $($kind)+),)+
         }
 
         $(#[$snapshot_attribute])+
         #[derive(Debug, Clone)]
         #[non_exhaustive]
         pub struct $Snapshot {
-            $($(#[doc = $doc])+ pub $name: $crate::metrics::metric_table!(@type $($kind)+),)+
+            $($(#[doc = $doc])+ pub $name: metric_table!(@type $($kind)+),)+
         }
 
         impl $Metrics {
             /// Copies all numbers. External ones are zero.
             $visibility fn snapshot(&self) -> $Snapshot {
-                $Snapshot { $($name: $crate::metrics::metric_table!(@read self.$name, $($kind)+),)+ }
+                $Snapshot { $($name: metric_table!(@read self.$name, $($kind)+),)+ }
             }
         }
 
         #[cfg(any(feature = "prometheus", test))]
         impl $Snapshot {
             /// Returns a description of each field with its value, in the order of the table.
-            $visibility fn rows(&self) -> Vec<$crate::metrics::Metric> {
+            $visibility fn rows(&self) -> Vec<Metric> {
                 vec![$(
-                    $crate::metrics::Metric::new(
+                    Metric::new(
                         stringify!($name),
-                        concat!($prefix, $crate::metrics::metric_table!(@family $name $($family)?)),
+                        concat!($prefix, metric_table!(@family $name $($family)?)),
                         concat!($($doc),+),
-                        $crate::metrics::metric_table!(@value self.$name, $($kind)+),
+                        metric_table!(@value self.$name, $($kind)+),
                     )
                     $($(.unit(stringify!($unit)))?$(.label(stringify!($label), $value))?)?
                     $(.help($help))?,
@@ -106,16 +107,16 @@ macro_rules! metric_table {
 /// counters of one turn) from the table.
 macro_rules! loop_metrics {
     ($($table:tt)+) => {
-        $crate::metrics::metric_table! {
+        metric_table! {
             /// The counters of a loop. Times are in nanoseconds.
             pub(crate) struct Metrics;
 
             /// A snapshot of the metrics of a loop.
             ///
-            /// Each number is read separately, so the numbers are not a consistent set. Numbers count
-            /// from the start of the loop, except gauges, whose description contains "now". Events that
-            /// happen once per message or callback are added at the end of the turn. For a guide to
-            /// monitoring, see `docs/observability.md`.
+            /// Each number is read separately, so the numbers are not a consistent set. Numbers
+            /// count from the start of the loop, except gauges, whose description contains "now".
+            /// Events that happen once per message or callback are added at the end of the turn.
+            /// For a guide to monitoring, see `docs/observability.md`.
             #[derive(Default, PartialEq, Eq)]
             pub struct LoopMetrics;
 

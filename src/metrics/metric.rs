@@ -3,8 +3,8 @@
 use super::histogram::Histogram;
 use std::time::Duration;
 
-/// A number or histogram of a snapshot, such as [`LoopMetrics`](super::LoopMetrics), with the names and the help text
-/// for exporters.
+/// A number or histogram of a snapshot, such as [`LoopMetrics`](super::LoopMetrics), with the names
+/// and the help text for exporters.
 #[derive(Debug)]
 pub(crate) struct Metric {
     /// The field of the snapshot.

@@ -22,9 +22,12 @@ mod histogram;
 mod metric;
 mod table;
 
-pub(crate) use counter::{Counter, External};
+#[cfg(any(feature = "broker", feature = "durable"))]
+pub(crate) use counter::Counter;
+#[cfg(any(feature = "broker", feature = "durable"))]
 pub(crate) use generate::metric_table;
 pub use histogram::Histogram;
+#[cfg(feature = "durable")]
 pub(crate) use histogram::Recorder;
 #[cfg(any(feature = "prometheus", test))]
 #[cfg_attr(

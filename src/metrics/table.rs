@@ -3,9 +3,12 @@
 //! The order of the rows is that of the Prometheus text. A test compares them with the table in
 //! `docs/observability.md`.
 
+#[cfg(any(feature = "prometheus", test))]
+use super::metric::{Metric, Value};
 use super::{
-    counter::Counter,
-    generate::{loop_metrics, tally},
+    counter::{Counter, External},
+    generate::{loop_metrics, metric_table, tally},
+    histogram::{Histogram, Recorder},
 };
 
 loop_metrics! {

@@ -1,5 +1,4 @@
 use super::*;
-use crate::metrics::{Metric, Value};
 use std::collections::BTreeSet;
 
 #[test]

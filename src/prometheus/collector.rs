@@ -1,9 +1,6 @@
 //! `Collector`: metrics of things with names.
 
-use super::{
-    exported::{Exposition, sealed},
-    tables::encode_tables,
-};
+use super::tables::encode_tables;
 use crate::{
     error::{Error, Result},
     event_loop::EventLoop,
@@ -90,18 +87,6 @@ impl fmt::Debug for Collector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.sources.iter().map(|(name, _)| name.as_str()).collect();
         f.debug_struct("Collector").field(self.label, &names).finish()
-    }
-}
-
-impl sealed::AddTo for EventLoopGroup {
-    fn add_to(&self, exposition: &mut Exposition) -> Result {
-        exposition.add(Collector::new(self))
-    }
-}
-
-impl sealed::AddTo for Collector {
-    fn add_to(&self, exposition: &mut Exposition) -> Result {
-        exposition.add(self.clone())
     }
 }
 

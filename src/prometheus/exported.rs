@@ -1,7 +1,10 @@
 //! `Exported`: the sources of a text of metrics.
 
 use super::collector::Collector;
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    group::EventLoopGroup,
+};
 use prometheus_client::{encoding::DescriptorEncoder, registry::Registry};
 use std::fmt;
 
@@ -61,6 +64,18 @@ impl Exposition {
         self.labels.push(label);
         self.registry.register_collector(Box::new(Registered(collector)));
         Ok(())
+    }
+}
+
+impl sealed::AddTo for EventLoopGroup {
+    fn add_to(&self, exposition: &mut Exposition) -> Result {
+        exposition.add(Collector::new(self))
+    }
+}
+
+impl sealed::AddTo for Collector {
+    fn add_to(&self, exposition: &mut Exposition) -> Result {
+        exposition.add(self.clone())
     }
 }
 

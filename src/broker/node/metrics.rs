@@ -1,6 +1,8 @@
 //! `BrokerMetrics`: counters of a node.
 
-use crate::metrics::metric_table;
+use crate::metrics::{Counter, metric_table};
+#[cfg(any(feature = "prometheus", test))]
+use crate::metrics::{Metric, Value};
 
 metric_table! {
     /// The counters behind [`BrokerMetrics`].
@@ -76,7 +78,6 @@ metric_table! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Metric;
 
     #[test]
     fn the_documentation_lists_all_metrics_of_topics() {
