@@ -33,8 +33,8 @@ impl<S: Stage> StageContext<'_, S> {
     ///
     /// # Errors
     /// The errors of [`Context::write`](crate::Context::write). The
-    /// [overflow policy](crate::channel::Overflow) applies to the writes of handlers. A message that
-    /// this stage writes by itself, for example in [`read`](Stage::read), is refused with
+    /// [overflow policy](crate::channel::Overflow) applies to the writes of handlers. A message
+    /// that this stage writes by itself, for example in [`read`](Stage::read), is refused with
     /// [`Error::Full`] if the buffer is full. Under
     /// [`DropOldest`](crate::channel::Overflow::DropOldest), a later write may drop it.
     #[inline]
@@ -42,8 +42,8 @@ impl<S: Stage> StageContext<'_, S> {
         self.before.push(self.state, self.services, message)
     }
 
-    /// Writes a message that the channel's [overflow policy](crate::channel::Overflow) never drops. It
-    /// is refused if the buffer is full. For protocols whose peer pairs messages by their order.
+    /// Writes a message that the channel's [overflow policy](crate::channel::Overflow) never drops.
+    /// It is refused if the buffer is full. For protocols whose peer pairs messages by their order.
     #[cfg(feature = "http")]
     #[inline]
     pub(crate) fn write_kept(&mut self, message: S::WriteOut) -> Result {
