@@ -27,6 +27,10 @@ use std::{fmt, marker::PhantomData, time::Duration};
 /// `reads_per_turn` and `writes_per_turn` interrupt the channel's I/O, and the next pass continues
 /// it. If a task keeps rescheduling itself without a delay, the call never returns.
 ///
+/// Nothing happens between two calls. So waiting for a completion of the channel on its thread
+/// fails with [`Error::WouldDeadlock`], as it does in a callback, unless it is done. Other threads
+/// can wait.
+///
 /// ```
 /// use netwheel::{codec::LengthField, prelude::*, testing::EmbeddedChannel};
 ///
@@ -176,13 +180,13 @@ impl<M: 'static> EmbeddedChannel<M> {
 
     /// Returns the number of encoded bytes that have not been sent yet.
     pub fn pending_bytes(&self) -> usize {
-        self.slot().driver.core.state.outbound.pending_bytes()
+        self.slot().pending_bytes()
     }
 
     /// Returns whether the write half was shut down
     /// ([`shutdown_write`](crate::Context::shutdown_write)).
     pub fn is_output_ended(&self) -> bool {
-        self.slot().driver.core.state.status.output_has_ended()
+        self.slot().has_ended_output()
     }
 
     /// Returns whether the channel accepts writes.
@@ -190,7 +194,8 @@ impl<M: 'static> EmbeddedChannel<M> {
         self.event_loop.is_open(self.id)
     }
 
-    /// Returns whether the channel is closed and its handler's `inactive` was called.
+    /// Returns whether the channel is closed: its handler's `inactive` was called, and it was
+    /// dropped.
     pub fn is_closed(&self) -> bool {
         self.event_loop.is_closed(self.id)
     }
@@ -213,10 +218,10 @@ impl<M> EmbeddedChannel<M> {
 
 impl<M> fmt::Debug for EmbeddedChannel<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let core = &self.slot().driver.core;
+        let slot = self.slot();
         f.debug_struct("EmbeddedChannel")
-            .field("handler", &core.handler_name())
-            .field("open", &core.state.status.is_open())
+            .field("handler", &slot.handler_name())
+            .field("open", &slot.is_open())
             .finish_non_exhaustive()
     }
 }

@@ -49,6 +49,10 @@ const MAX_MAIL: usize = 1 << 20;
 /// entries that are due at the same time run in this order: scheduled tasks (the heap), then
 /// timeouts (the wheel).
 ///
+/// Nothing happens between two calls. So waiting for a completion of these channels on the thread
+/// of the loop fails with [`Error::WouldDeadlock`], as it does in a callback, unless it is done.
+/// Other threads can wait.
+///
 /// ```
 /// use netwheel::{codec::Line, prelude::*, testing::EmbeddedLoop};
 /// use std::time::Duration;
@@ -87,6 +91,8 @@ pub struct EmbeddedLoop {
     clock: ManualClock,
     mail: Arc<TestMailSender>,
     inbox: Inbox<TestMail>,
+    /// Only this thread can complete what it would wait for.
+    _owned: loop_id::Owned,
     /// Channels that have closed in this pass.
     inactive: Vec<Key>,
 }
@@ -128,6 +134,7 @@ impl EmbeddedLoop {
             clock,
             mail,
             inbox,
+            _owned: loop_id::own(event_loop),
             inactive: Vec::new(),
         })
     }
@@ -184,7 +191,7 @@ impl EmbeddedLoop {
     /// [`Error::Closed`] if the channel is closed or was removed, or if its inbound stream has
     /// ended.
     pub fn write_inbound(&mut self, id: ChannelId, bytes: &[u8]) -> Result {
-        if !self.slot(id).is_some_and(EmbeddedSlot::takes_input) {
+        if !self.slot_mut(id).is_some_and(EmbeddedSlot::takes_input) {
             return Err(Error::Closed);
         }
         self.change(id, |transport| transport.receive(bytes));
@@ -221,11 +228,11 @@ impl EmbeddedLoop {
 
     /// Returns whether the channel accepts writes.
     pub fn is_open(&self, id: ChannelId) -> bool {
-        self.slot(id).is_some_and(|slot| slot.driver.core.state.status.is_open())
+        self.slot(id).is_some_and(EmbeddedSlot::is_open)
     }
 
-    /// Returns whether the channel is closed and its handler's `inactive` was called, or it was
-    /// removed.
+    /// Returns whether the channel is closed, so that its handler's `inactive` was called and it was
+    /// dropped, or the channel was removed.
     pub fn is_closed(&self, id: ChannelId) -> bool {
         self.slot(id).is_none_or(EmbeddedSlot::is_closed)
     }
@@ -315,7 +322,7 @@ impl EmbeddedLoop {
     /// Returns the state that handles to the channel share.
     pub(crate) fn share(&mut self, id: ChannelId) -> Option<Arc<ChannelShared>> {
         let slot = self.slots.get_mut(id.key.index as usize).filter(|slot| slot.key() == id.key)?;
-        Some(slot.driver.core.share(&self.io.services))
+        Some(slot.share(&self.io.services))
     }
 
     /// Calls `act` for one channel, if it still exists, on behalf of the loop's thread. Then runs
@@ -341,7 +348,7 @@ impl EmbeddedLoop {
         });
     }
 
-    /// Calls `act` for one channel, if it still exists.
+    /// Calls `act` for one channel, if it has a handler.
     pub(crate) fn on(
         &mut self,
         key: Key,
@@ -349,14 +356,15 @@ impl EmbeddedLoop {
     ) -> bool {
         let slot = self.slots.get_mut(key.index as usize).filter(|slot| slot.key() == key);
         let Some(slot) = slot else { return false };
-        let next = act(&mut slot.driver, &mut self.io);
+        let Some(driver) = slot.driver() else { return false };
+        let next = act(driver, &mut self.io);
         if slot.proceed(&mut self.io, next) {
             self.inactive.push(key);
         }
         true
     }
 
-    /// Calls the core of one channel, if it still exists.
+    /// Calls the core of one channel, if it has a handler.
     fn call(&mut self, key: Key, call: impl FnOnce(&mut ChannelCore, &mut LoopServices)) -> bool {
         self.on(key, |driver, io| driver.call(io, call))
     }
@@ -465,11 +473,11 @@ impl EmbeddedLoop {
         }
     }
 
-    /// Calls `inactive` of the channels that have closed in this pass.
+    /// Calls `inactive` of the channels that have closed in this pass, and drops their handlers.
     fn end_closed(&mut self) {
         for key in std::mem::take(&mut self.inactive) {
             if let Some(slot) = self.slots.get_mut(key.index as usize).filter(|slot| slot.key() == key) {
-                slot.driver.core.handle_inactive(&mut self.io.services);
+                slot.end(&mut self.io.services);
             }
         }
     }

@@ -34,10 +34,8 @@ fn pending(timers: &DurableTimers) -> u64 {
 
 #[track_caller]
 fn store_error<T>(result: Result<T, Error>) -> StoreError {
-    match result.err() {
-        Some(Error::Other(cause)) => cause.downcast_ref::<StoreError>().unwrap().clone(),
-        other => panic!("{other:?}"),
-    }
+    let error = result.err().expect("the store refuses it");
+    StoreError::of(&error).unwrap_or_else(|| panic!("{error:?}")).clone()
 }
 
 /// Repeats a start that found the file locked: on a slow disk, the other connection can hold the

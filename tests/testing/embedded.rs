@@ -169,6 +169,96 @@ fn c_73_a_closed_channel_refuses_use_and_drops_its_timers() {
     assert_eq!(log.take(), [""; 0], "no further calls");
 }
 
+/// Keeps the completers of its requests, and writes when it is dropped.
+struct Keeper {
+    kept: Vec<Completer<()>>,
+    log: Log,
+    me: std::sync::mpsc::Sender<HandlerRef<Keeper>>,
+}
+
+impl Handler for Keeper {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.me.send(ctx.handler_ref()).map_err(Error::other)
+    }
+
+    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
+        Ok(())
+    }
+
+    fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
+        self.log.push("inactive");
+        Ok(())
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.log.push("dropped");
+    }
+}
+
+#[test]
+fn c_73_a_closed_channel_has_dropped_its_handler_in_every_way_to_close() {
+    type Close = fn(&mut EmbeddedChannel<Bytes>);
+    let ways: [Close; 4] = [
+        |channel| channel.end_inbound(),
+        |channel| channel.advance(SECOND),
+        |channel| channel.close(),
+        |channel| {
+            channel.channel().close();
+            channel.run_pending();
+        },
+    ];
+    for close in ways {
+        let (log, (me, keeper)) = (Log::new(), std::sync::mpsc::channel());
+        let handler = Keeper { kept: Vec::new(), log: log.clone(), me };
+        let idle = IdleTimeouts::new().reader(SECOND);
+        let mut channel = EmbeddedChannel::new(Pipeline::codec(Line::new()).idle(idle).handler(handler));
+        let keeper = keeper.recv().unwrap();
+        let request = keeper.request(|me, ctx, done| {
+            me.kept.push(done);
+            ctx.write("kept".into())
+        });
+        channel.run_pending();
+        close(&mut channel);
+        assert!(channel.is_closed() && !channel.is_open());
+        assert_eq!(log.take(), ["inactive", "dropped"]);
+        assert!(matches!(request.wait(), Err(Error::Cancelled)));
+        // What was sent and the handle outlive the handler.
+        assert_eq!(channel.read_outbound(), "kept\n");
+        assert_eq!(channel.pending_bytes(), 0);
+        assert!(format!("{channel:?}").contains("Keeper"), "{channel:?}");
+        assert!(matches!(reason(channel.channel().write("x".into())), Error::Closed));
+    }
+}
+
+#[test]
+fn c_73_waiting_on_the_thread_of_the_channel_fails_instead_of_hanging() {
+    let (me, keeper) = std::sync::mpsc::channel();
+    let handler = Keeper { kept: Vec::new(), log: Log::new(), me };
+    let mut channel = EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(handler));
+    let keeper = keeper.recv().unwrap();
+    let answer = |me: &mut Keeper, _: &mut Context<'_, Keeper>, done: Completer<()>| {
+        me.kept.push(done);
+        Ok(())
+    };
+    let (waits, waits_elsewhere) = (keeper.request(answer), keeper.request(answer));
+    let other = std::thread::spawn(|| waits_elsewhere.wait());
+    channel.run_pending();
+    assert!(matches!(waits.wait(), Err(Error::WouldDeadlock)));
+    keeper
+        .execute(|me, _| {
+            me.kept.drain(..).for_each(|done| done.complete(Ok(())));
+            Ok(())
+        })
+        .unwrap();
+    channel.run_pending();
+    other.join().unwrap().unwrap();
+}
+
 #[test]
 fn c_73_bytes_after_the_end_of_the_stream_are_refused() {
     let log = Log::new();

@@ -49,6 +49,22 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Returns the `StoreError` in `error`, if it is one.
+    ///
+    /// ```
+    /// # use netwheel::{Error, durable::StoreError};
+    /// /// Whether another program has the timers, so that this one has to wait.
+    /// fn is_in_use(error: &Error) -> bool {
+    ///     matches!(StoreError::of(error), Some(StoreError::InUse))
+    /// }
+    /// ```
+    pub fn of(error: &Error) -> Option<&StoreError> {
+        match error {
+            Error::Other(cause) => cause.downcast_ref(),
+            _ => None,
+        }
+    }
+
     /// Returns whether trying again later can succeed without a risk. That does not mean that
     /// nothing was stored: only [`StoreError::Server`] says so, and [`StoreError::DiskFull`].
     pub fn is_transient(&self) -> bool {

@@ -94,6 +94,12 @@ impl Failure {
     }
 }
 
+impl From<Failure> for crate::error::Error {
+    fn from(failure: Failure) -> Self {
+        crate::error::Error::other(failure)
+    }
+}
+
 impl From<crate::error::Error> for Failure {
     fn from(error: crate::error::Error) -> Self {
         Failure { message: error.to_string(), ..Failure::of(0) }

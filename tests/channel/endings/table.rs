@@ -484,8 +484,10 @@ fn embedded(setup: &Setup, act: Act) -> Vec<&'static str> {
     channel.set_outbound_room(Some(100));
     act(&mut channel, &journal);
     assert!(channel.is_closed(), "{:?}", journal.all());
+    let events = journal.all();
     drop(channel);
-    journal.all()
+    assert_eq!(journal.all(), events, "nothing happens after the end");
+    events
 }
 
 fn a_factory_fails() -> Vec<&'static str> {
