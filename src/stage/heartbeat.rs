@@ -32,10 +32,11 @@ const MISSES: u32 = 2;
 /// byte for `(max_misses + 1) × interval`. All times are late by at most one tick of the loop's
 /// wheel (100 ms by default) plus the loop's lag.
 ///
-/// While reading is paused, unread bytes count as an answer. A peer that has ended its stream need
-/// not answer pings. It is dead only if the kernel takes no pending byte for that time, or for up
-/// to one `interval` more. After [`shutdown_write`](crate::Context::shutdown_write), this stage
-/// sends no pings, so it does not detect a dead peer.
+/// While reading is paused, also by a [traffic limit](crate::traffic::TrafficLimits), unread bytes
+/// count as an answer. A peer that has ended its stream need not answer pings. It is dead only if
+/// the kernel takes no pending byte for that time, or for up to one `interval` more. After
+/// [`shutdown_write`](crate::Context::shutdown_write), this stage sends no pings, so it does not
+/// detect a dead peer.
 ///
 /// The other end answers pings in its handler, or sends something by itself with
 /// [`IdleTimeouts`](crate::IdleTimeouts). [`interval_for`](Heartbeat::interval_for) recommends an

@@ -56,7 +56,7 @@ impl Traffic {
             is_blocked: ctx.pending_bytes() > 0,
             takes_pings: ctx.takes_writes(),
             // The answers that count are not read during a pause, so unread bytes may be answers.
-            bytes_answer: bytes_answer || !ctx.expects_input(),
+            bytes_answer: bytes_answer || !ctx.expects_input() || ctx.reading_was_held_up(),
             has_ended: ctx.has_all_input(),
             pings_silence: false,
         }

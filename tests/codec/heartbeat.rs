@@ -13,6 +13,7 @@ use netwheel::{
     prelude::*,
     stage::{Heartbeat, OnDead},
     testing::{EmbeddedChannel, ManualClock},
+    traffic::TrafficLimits,
 };
 use std::time::Duration;
 
@@ -61,6 +62,15 @@ impl Peer {
 
     fn write(&mut self) {
         self.channel.channel().write("x".into()).unwrap();
+        self.channel.run_pending();
+    }
+
+    fn limit_reading(&mut self, limits: TrafficLimits) {
+        let set = move |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+            ctx.set_traffic(limits);
+            Ok(())
+        };
+        self.channel.channel().execute(set).unwrap();
         self.channel.run_pending();
     }
 
@@ -200,6 +210,36 @@ fn unread_bytes_may_be_answers_while_the_program_does_not_read() {
     }
     assert!(peer.channel.is_open());
     assert_eq!(peer.after(INTERVAL).1.len(), 2, "the peer has stopped answering");
+}
+
+#[test]
+fn an_answer_that_a_traffic_limit_holds_back_is_not_late() {
+    let mut peer = Peer::new(heartbeat().answer(|line: &Bytes| line == "PONG"));
+    peer.limit_reading(TrafficLimits::new().read(10).read_burst(10));
+    // 100 seconds of input in front of the answer.
+    let line = "x".repeat(999);
+    peer.channel.write_inbound(format!("{line}\nPONG\n").as_bytes()).unwrap();
+    for n in 0..9 {
+        assert_eq!(peer.after(INTERVAL), ("PING ".into(), vec![]), "{n}");
+    }
+    let (sent, log) = peer.after(2 * INTERVAL);
+    assert_eq!((sent.as_str(), log.len()), ("PING PING ", 1), "{log:?}");
+    // All input is read, so the peer has stopped answering.
+    assert_eq!(peer.after(INTERVAL), ("PING ".into(), vec![]));
+    assert_eq!(peer.after(INTERVAL).1.len(), 2);
+    assert!(peer.channel.is_closed());
+}
+
+#[test]
+fn unread_bytes_may_be_answers_during_a_long_pause_by_a_traffic_limit() {
+    let mut peer = Peer::new(heartbeat().answer(|line: &Bytes| line == "PONG"));
+    // The first burst is followed by a pause of 1000 seconds.
+    peer.limit_reading(TrafficLimits::new().read(1).read_burst(1000));
+    peer.channel.write_inbound(&[b'x'; 2000]).unwrap();
+    for n in 0..20 {
+        assert_eq!(peer.after(INTERVAL), ("PING ".into(), vec![]), "{n}");
+    }
+    assert!(peer.channel.is_open());
 }
 
 #[test]

@@ -207,7 +207,6 @@ impl<S: Stage> StageContext<'_, S> {
 
     /// Returns whether the channel's [traffic limit](crate::traffic::TrafficLimits), and not the
     /// peer, has recently stopped reading.
-    #[cfg(feature = "http")]
     pub(crate) fn reading_was_held_up(&self) -> bool {
         self.state.was_held_up(crate::channel::shaping::Direction::Read)
     }
