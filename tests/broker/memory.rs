@@ -61,6 +61,30 @@ fn topics_are_limited_and_unused_ones_make_room() {
     assert_eq!(publish("a").unwrap().position.offset, 3);
 }
 
+/// A client that says something in one new topic after another must not keep all others out.
+#[test]
+fn the_topics_that_were_not_used_for_the_longest_time_make_room() {
+    let store = Memory::new(MemoryBroker::builder().max_topics(4).build().unwrap());
+    let node = Connection::new(&store);
+    let name = |name: &str| TopicName::new(name).unwrap();
+    let publish = |topic: &str| done(node.broker.publish(Publication::new(name(topic), "x".into())));
+    let map = MapUpdate::new(name("map"), vec![MapChange::set("ann", "here")]);
+    done(node.broker.change(map)).unwrap();
+    for topic in ["a", "b", "c"] {
+        publish(topic).unwrap();
+    }
+    store.pass(Duration::from_secs(30));
+    publish("a").unwrap();
+    store.pass(Duration::from_secs(29));
+    assert!(publish("d").is_err(), "all were used within a minute");
+    store.pass(Duration::from_secs(1));
+    assert_eq!(publish("d").unwrap().position.offset, 1, "b has made room");
+    store.pass(Duration::from_secs(60));
+    assert_eq!(publish("b").unwrap().position.offset, 1, "c has made room");
+    assert_eq!(publish("a").unwrap().position.offset, 3);
+    assert_eq!(done(node.broker.snapshot(&name("map"), None)).unwrap().entries.len(), 1);
+}
+
 #[test]
 fn topics_without_content_make_room_soon() {
     let store = Memory::new(MemoryBroker::builder().max_topics(4).build().unwrap());

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 ///
 /// | setting | default | range | when it is reached |
 /// |---|---|---|---|
-/// | `max_topics` | 65,536 topics | 1 or more | topics that were not used for a day beyond the age of their history are removed, and empty ones that were not used for a minute; otherwise [`BrokerError::Full`](crate::broker::BrokerError::Full) |
+/// | `max_topics` | 65,536 topics | 1 or more | topics without entries that were not used for a minute are removed with their history: first those without messages, then those that were not used for the longest time. If there are none: [`BrokerError::Full`](crate::broker::BrokerError::Full) |
 /// | `max_bytes` | 256 MiB of messages of all topics | 1 or more | the oldest messages are removed |
 /// | `max_message_ids` | 1,048,576 ids of all topics | 1 or more | the oldest ids are forgotten before their window ends |
 #[derive(Debug, Clone)]

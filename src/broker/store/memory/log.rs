@@ -34,10 +34,6 @@ impl Log {
         self.messages.len()
     }
 
-    pub(super) fn limits(&self) -> &HistoryLimits {
-        &self.limits
-    }
-
     pub(super) fn set_limits(&mut self, limits: HistoryLimits) {
         self.limits = limits;
     }

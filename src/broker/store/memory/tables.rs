@@ -30,8 +30,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often unused topics are searched for while the limit of topics is reached.
+/// How often topics that can be removed are searched for while the limit of topics is reached.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
+/// One of this many topics is removed by each search, so that not every new topic needs one.
+const REMOVED_PART: usize = 64;
 
 pub(super) struct BrokerTables {
     limits: MemoryLimits,
@@ -218,18 +220,20 @@ impl BrokerTables {
         result
     }
 
+    /// Removes the topics that were not used for the longest time if the limit of topics is
+    /// reached. Otherwise a client that uses one new topic after another would keep all others out.
     fn make_room(&mut self, now: Instant) -> Result<(), BrokerError> {
         if self.topics.len() < self.limits.topics {
             return Ok(());
         }
         if self.searched.is_none_or(|searched| now.saturating_duration_since(searched) >= SEARCH_INTERVAL) {
             self.searched = Some(now);
-            let unused: Vec<TopicName> = self
-                .topics
-                .iter()
-                .filter(|(_, topic)| topic.is_unused(now))
-                .map(|(name, _)| name.clone())
-                .collect();
+            let ranked =
+                self.topics.iter().filter_map(|(name, topic)| Some((topic.removal_rank(now)?, name)));
+            let mut ranked: Vec<_> = ranked.collect();
+            ranked.sort_unstable();
+            ranked.truncate(self.limits.topics.div_ceil(REMOVED_PART));
+            let unused: Vec<TopicName> = ranked.into_iter().map(|(_, name)| name.clone()).collect();
             unused.iter().for_each(|name| drop(self.lose_topic(name)));
         }
         if self.topics.len() < self.limits.topics {

@@ -16,11 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the metadata of a topic is kept beyond the age of its history.
-const METADATA_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long a topic is kept that has never had a message, or whose map is empty. Several times
-/// longer than nodes need to verify the topics that they follow.
-const EMPTY_LIFE: Duration = Duration::from_secs(60);
+/// How long a topic keeps its place after its last use while others need room.
+const MIN_LIFE: Duration = Duration::from_secs(60);
 
 /// What a topic has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,13 +61,15 @@ impl MemoryTopic {
         self.trim_epochs();
     }
 
-    /// Returns whether the topic can be removed. An empty one has nothing to resume from, and a
-    /// question about a topic is enough to create it.
-    pub(super) fn is_unused(&self, now: Instant) -> bool {
+    /// Returns the rank in which topics are removed to make room, the lowest first. `None` if this
+    /// one stays: it has entries, or was used a short time ago.
+    ///
+    /// Topics without positions are first: they have nothing to resume from, and a question about a
+    /// topic is enough to create it.
+    pub(super) fn removal_rank(&self, now: Instant) -> Option<(bool, Instant)> {
         let has_positions = self.kind != Some(TopicKind::Map) && self.top > 0;
-        let life =
-            if has_positions { self.log.limits().age.saturating_add(METADATA_LIFE) } else { EMPTY_LIFE };
-        self.entries.is_empty() && now.saturating_duration_since(self.used) >= life
+        let is_removable = self.entries.is_empty() && now.saturating_duration_since(self.used) >= MIN_LIFE;
+        is_removable.then_some((has_positions, self.used))
     }
 
     /// Returns the offset of the oldest message that is kept.
