@@ -162,7 +162,8 @@ impl RedisBroker {
 
     /// Sets the life of the metadata of a topic without messages, entries and readers. 30
     /// days by default, 1 minute to 10 years. After that, or up to twice as long, the topic
-    /// begins anew with another epoch.
+    /// begins anew with another epoch. A map without entries does so after an hour, because a
+    /// [`snapshot`](Broker::snapshot) is enough to create its metadata.
     #[must_use]
     pub fn keep_idle(mut self, time: Duration) -> Self {
         self.times.keep_idle = time;

@@ -8,7 +8,10 @@ use super::{
 };
 use crate::support::wait::done;
 use netwheel::{
-    broker::{Broker, MessageId, Position, store::Epochs},
+    broker::{
+        Broker, MessageId, Position, RedisBroker,
+        store::{Epochs, MapChange, MapUpdate},
+    },
     codec::RespValue,
 };
 use std::time::Duration;
@@ -161,17 +164,40 @@ fn messages_without_metadata_are_gone_also_after_a_question_for_the_top() {
     }
 }
 
+/// Returns how long a key of the topic lives, in ms.
+fn life(redis: &RedisProcess, node: &Node<RedisBroker>, kind: &str) -> i64 {
+    let partition = node.partitions.of(&topic()).get();
+    match redis.ask(&format!("PTTL {{netwheel:{partition}}}:{kind}:lobby")) {
+        RespValue::Integer(left) => left,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A question about a map creates its metadata, so a client that asks about one map after another
+/// must not fill the memory for days.
+#[test]
+fn the_metadata_of_a_map_without_entries_lives_for_hours_only() {
+    let Some(redis) = RedisProcess::start(&["--appendonly", "no"]) else { return };
+    let node = Node::start(redis.broker());
+    let hour = 3_600_000;
+    let change = |change| done(node.broker.change(MapUpdate::new(topic(), vec![change]))).unwrap();
+    done(node.broker.snapshot(&topic(), None)).unwrap();
+    node.top(None);
+    assert!((hour..=2 * hour).contains(&life(&redis, &node, "topic")), "{}", life(&redis, &node, "topic"));
+    change(MapChange::set("ann", "here"));
+    node.top(None);
+    assert_eq!(life(&redis, &node, "topic"), -1, "it does not expire");
+    change(MapChange::remove("ann"));
+    assert!((hour..=2 * hour).contains(&life(&redis, &node, "topic")));
+}
+
 /// Messages do not outlive the metadata of their topic.
 #[test]
 fn metadata_lives_longer_than_messages() {
     let Some(redis) = RedisProcess::start(&["--appendonly", "no"]) else { return };
     let minute = Duration::from_secs(60);
     let node = Node::start(redis.broker().keep_idle(minute));
-    let partition = node.partitions.of(&topic()).get();
-    let left = |kind: &str| match redis.ask(&format!("PTTL {{netwheel:{partition}}}:{kind}:lobby")) {
-        RespValue::Integer(left) => left,
-        other => panic!("{other:?}"),
-    };
+    let left = |kind: &str| life(&redis, &node, kind);
     let publish = |age: Duration| {
         let mut publication = node.publication("x");
         publication.limits = publication.limits.age(age);

@@ -23,7 +23,7 @@ local function store_update(topic, name, sequence_key, now, changes)
     redis.call('HSET', topic.key, 'until', 0)
     redis.call('PERSIST', topic.key)
   else
-    keep_topic(topic, tonumber(ARGV[3]), now)
+    keep_topic(topic, idle_life('map'), now)
   end
   redis.call('PUBLISH', ARGV[4], head .. table.concat(changes))
 end

@@ -14,6 +14,8 @@
 --   length  the number of entries of the map
 -- The sequence is a hash too: run, generation, number.
 local MAX_EPOCHS = 32
+-- How long the metadata of a map without entries lives, in ms, unless ARGV 3 is less.
+local EMPTY_MAP_LIFE = 3600000
 
 local function text(number)
   return string.format('%.0f', number)
@@ -104,6 +106,13 @@ local function store_topic(topic, kind, run)
   end
 end
 
+-- Returns how long the idle metadata of a topic without entries lives, in ms. A question about a map is enough to create
+-- it, and nobody resumes from one without entries.
+local function idle_life(kind)
+  local life = tonumber(ARGV[3])
+  return kind == 'map' and math.min(life, EMPTY_MAP_LIFE) or life
+end
+
 -- Lets the metadata live for `keep` ms at least, and never shorter than before. Writes once in that time.
 local function keep_topic(topic, keep, now)
   if topic.expiry < now + keep then
@@ -121,6 +130,6 @@ local function finish_read(topic, kind, now)
     store_topic(topic, kind, ARGV[1])
   end
   if topic.length == 0 then
-    keep_topic(topic, tonumber(ARGV[3]), now)
+    keep_topic(topic, idle_life(kind), now)
   end
 end

@@ -20,7 +20,7 @@ for i = 1, (#KEYS - 1) / 2 do
     end
   end
   if length == 0 then
-    keep_topic(topic, tonumber(ARGV[3]), now)
+    keep_topic(topic, idle_life(topic.kind), now)
   end
   reply[#reply + 1] = text(topic.top)
   reply[#reply + 1] = topic.epochs

@@ -2,7 +2,7 @@
 
 use super::{
     calls::{ScriptResult, run, text},
-    topic::{CommonArguments, TopicMetadata},
+    topic::{CommonArguments, TopicMetadata, idle_life},
 };
 use crate::testing::redis::script::ScriptContext;
 
@@ -35,7 +35,7 @@ pub(super) fn store_update(
         run(script, [b"HSET", &topic.key, b"until", b"0"])?;
         run(script, [b"PERSIST", &topic.key])?;
     } else {
-        topic.keep(script, common.keep, common.now)?;
+        topic.keep(script, idle_life("map", common.keep), common.now)?;
     }
     event.extend_from_slice(changes);
     common.publish(script, &event)

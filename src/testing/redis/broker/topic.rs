@@ -5,6 +5,7 @@ use crate::{codec::RespValue, testing::redis::script::ScriptContext};
 use bytes::Bytes;
 
 const MAX_EPOCHS: usize = 32;
+const EMPTY_MAP_LIFE: i64 = 3_600_000;
 
 /// The arguments that the scripts of one topic have in common.
 pub(super) struct CommonArguments {
@@ -68,10 +69,15 @@ impl CommonArguments {
             topic.store(script, Some(kind), &self.run_id)?;
         }
         if topic.length == 0 {
-            topic.keep(script, self.keep, self.now)?;
+            topic.keep(script, idle_life(kind, self.keep), self.now)?;
         }
         Ok(())
     }
+}
+
+/// Returns how long the idle metadata of a topic without entries lives, in ms.
+pub(super) fn idle_life(kind: &str, keep: i64) -> i64 {
+    if kind == "map" { keep.min(EMPTY_MAP_LIFE) } else { keep }
 }
 
 /// Returns the generation and the number of the last event.

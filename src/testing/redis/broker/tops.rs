@@ -2,7 +2,7 @@
 
 use super::{
     calls::{ScriptResult, argument, bulk, integer, key, now_ms, number, run, string, text},
-    topic::{CommonArguments, TopicMetadata, last_sequence},
+    topic::{CommonArguments, TopicMetadata, idle_life, last_sequence},
 };
 use crate::{codec::RespValue, testing::redis::script::ScriptContext};
 
@@ -32,7 +32,7 @@ pub(super) fn tops(script: &mut ScriptContext<'_>) -> ScriptResult {
             }
         }
         if length == 0 {
-            topic.keep(script, keep, now)?;
+            topic.keep(script, idle_life(if is_map { "map" } else { "messages" }, keep), now)?;
         }
         reply.extend([bulk(text(topic.top)), bulk(topic.epochs)]);
     }
