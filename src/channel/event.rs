@@ -12,6 +12,8 @@ pub(crate) enum Event {
     Idle(IdleEvent),
     Shutdown,
     Error(Error),
+    /// Like `Error`, for the panic of a callback, after which the channel closes in any case.
+    Panicked(Error),
     Inactive,
     /// A timer of a stage has expired. Not for the handler.
     StageTimer,

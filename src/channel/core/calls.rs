@@ -76,7 +76,7 @@ impl ChannelCore {
         // Bytes that were encoded before the panic may have been taken back. The call is code of
         // the program.
         let _ = caught(|| self.links.forget_encoded());
-        self.fail(services, panicked);
+        self.fail_with(services, panicked, Event::Panicked);
         // The handler may be in any state, so it does not get further messages.
         self.state.request_close(CloseCause::Failed);
         self.forget_failure(services);
@@ -126,6 +126,10 @@ impl ChannelCore {
     /// pending bytes, which may contain the reason for the peer.
     #[cold]
     pub(super) fn fail(&mut self, services: &mut LoopServices, error: Error) {
+        self.fail_with(services, error, Event::Error);
+    }
+
+    fn fail_with(&mut self, services: &mut LoopServices, error: Error, event: fn(Error) -> Event) {
         if self.state.status.is_closed() {
             return;
         }
@@ -135,7 +139,7 @@ impl ChannelCore {
         let was_open = self.state.status.is_open();
         let copy = self.state.outbound.has_confirmations().then(|| error.clone());
         let cause = CloseCause::of_error(&error);
-        let result = self.notify(services, Event::Error(error));
+        let result = self.notify(services, event(error));
         // An error that leads to a close is its cause.
         if was_open && (result.is_err() || !self.state.status.is_open()) {
             self.state.note_cause(cause);

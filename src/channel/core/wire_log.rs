@@ -103,7 +103,7 @@ impl fmt::Display for Shown<'_> {
                 write!(f, "idle: {state:?}{}", if *first { ", first" } else { "" })
             }
             Event::Shutdown => f.write_str("the event loop is shutting down"),
-            Event::Error(error) => write!(f, "error: {error:#}"),
+            Event::Error(error) | Event::Panicked(error) => write!(f, "error: {error:#}"),
             Event::Inactive => f.write_str("inactive"),
             Event::StageTimer => f.write_str("a stage's timer"),
         }

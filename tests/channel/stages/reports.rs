@@ -103,3 +103,17 @@ fn a_report_in_a_change_of_writability_belongs_to_that_channel() {
     channel.run_pending();
     assert_eq!(log.count("error slow"), 1);
 }
+
+/// Offloaded work that panics ends with such an error, which a stage may pass on.
+#[test]
+fn an_error_with_the_text_of_a_panic_leaves_the_end_of_the_channel_to_the_handler() {
+    let log = Log::new();
+    let a = Probe::with("a", &log, |_, event| {
+        (event == "read 1").then(|| Err(Error::Panicked("of a worker".into())))
+    });
+    let mut channel = channel(&log, a, Recorder::exactly(&log, |_, _| Ok(())));
+    channel.write_inbound(b"1\n2\n").unwrap();
+    assert!(channel.is_open());
+    assert_eq!(log.count("error panicked: of a worker"), 1);
+    assert_eq!(log.count("read 2"), 1);
+}

@@ -121,16 +121,17 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> ErasedPipeline for 
             }
             Event::StageTimer => return self.stage_event(state, services, StageEvent::Timer),
             Event::Shutdown => self.stage_event(state, services, StageEvent::Shutdown),
-            Event::Idle(_) | Event::Error(_) => Ok(()),
+            Event::Idle(_) | Event::Error(_) | Event::Panicked(_) => Ok(()),
         };
-        if let Event::Error(error) = event {
+        // The text of a panic may also be an ordinary error: that of offloaded work.
+        let panicked = matches!(event, Event::Panicked(_));
+        if let Event::Error(error) | Event::Panicked(error) = event {
             let error = self.links.stage_error(state, services, error);
             if L::STAGES > 0 {
                 // The error may be a panic of `has_more`, and the handler must still receive it.
                 caught(|| self.announce_more(state));
             }
             let Err(error) = error else { return Ok(()) };
-            let panicked = matches!(error, Error::Panicked(_));
             let (handler, mut ctx) = self.split(state, services);
             let result = handler.error(&mut ctx, error);
             if L::STAGES > 0 {
@@ -148,7 +149,7 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> ErasedPipeline for 
             Event::Idle(event) => handler.idle(&mut ctx, event),
             Event::Shutdown => handler.shutdown(&mut ctx),
             Event::Inactive => handler.inactive(&mut ctx),
-            Event::Error(_) | Event::StageTimer => Ok(()),
+            Event::Error(_) | Event::Panicked(_) | Event::StageTimer => Ok(()),
         })
     }
 
