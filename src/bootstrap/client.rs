@@ -384,7 +384,8 @@ pub(super) struct Call {
 /// Opens a connection to one of several addresses.
 pub(super) type ConnectTo = dyn Fn(Vec<Address>, Attempt, Box<dyn ConnectCallback>) + Send + Sync;
 
-/// Returns a function that opens connections, each on the next loop of the bootstrap's group.
+/// Returns a function that opens connections, each on the next loop of the bootstrap's group. The
+/// attempts can be cancelled on any loop.
 pub(super) fn connector<F, P>(
     bootstrap: ClientBootstrap<Arc<F>>,
     config: Arc<ChannelConfig>,
@@ -394,12 +395,16 @@ where
     P: IntoPipeline,
 {
     Box::new(move |addresses, attempt, done| {
-        let call = Call { config: config.clone(), attempt, done };
         match bootstrap.assign(&config) {
             Ok((event_loop, assignment)) => {
+                // The caller does not know the loop.
+                let on_loop = Attempt::new();
+                let (part, shared) = (on_loop.clone(), event_loop.shared.clone());
+                attempt.cancels_with(move || part.cancel(&shared));
+                let call = Call { config: config.clone(), attempt: on_loop, done };
                 bootstrap.call(event_loop, assignment, addresses, call, Connecting::submit);
             }
-            Err(e) => call.done.failed(e),
+            Err(e) => done.failed(e),
         }
     })
 }

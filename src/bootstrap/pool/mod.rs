@@ -278,8 +278,8 @@ impl<M: 'static> ChannelPool<M> {
         channel.release_to(&self.service)
     }
 
-    /// Closes the pool. Waiting acquires fail, free channels are closed, and acquired channels are
-    /// closed when they are released.
+    /// Closes the pool. Waiting acquires fail, attempts to connect are cancelled, free channels are
+    /// closed, and acquired channels are closed when they are released.
     pub fn close(&self) {
         self.service.close();
     }

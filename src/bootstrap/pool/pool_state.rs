@@ -10,6 +10,7 @@ use super::PoolOrder;
 use crate::{
     channel::{Channel, Reuse, ScheduledTask},
     error::{Error, Result},
+    event_loop::Attempt,
     id::ChannelId,
     lookup::LookupMap,
 };
@@ -21,8 +22,8 @@ pub(super) struct PoolState<M, C> {
     places: LookupMap<ChannelId, ChannelPlace>,
     /// The channel that was released last is at the back.
     free: VecDeque<Channel<M>>,
-    /// The number of channels that are being opened.
-    making: usize,
+    /// The channels that are being opened.
+    making: Vec<Attempt>,
     /// Sorted by number, which is the order of arrival.
     waiters: VecDeque<Waiter<C>>,
     next_number: u64,
@@ -52,8 +53,8 @@ pub(super) struct Waiter<C> {
 pub(super) enum Acquired<M> {
     /// This channel, which is now in the place `Counter`.
     Used(Channel<M>),
-    /// A new channel, which has to be opened and counts already.
-    New,
+    /// A new channel, which has to be opened by this attempt and counts already.
+    New(Attempt),
 }
 
 /// The result of handing out a channel.
@@ -85,7 +86,7 @@ impl<M: 'static, C> PoolState<M, C> {
             order,
             places: LookupMap::new(),
             free: VecDeque::new(),
-            making: 0,
+            making: Vec::new(),
             waiters: VecDeque::new(),
             next_number: 0,
             serving: false,
@@ -98,7 +99,7 @@ impl<M: 'static, C> PoolState<M, C> {
     }
 
     pub(super) fn acquired(&self) -> usize {
-        self.places.len() - self.free.len() + self.making
+        self.places.len() - self.free.len() + self.making.len()
     }
 
     pub(super) fn free(&self) -> usize {
@@ -110,7 +111,7 @@ impl<M: 'static, C> PoolState<M, C> {
     }
 
     fn count(&self) -> usize {
-        self.places.len() + self.making
+        self.places.len() + self.making.len()
     }
 
     // ---- handing out ----------------------------------------------------------------------------
@@ -131,19 +132,20 @@ impl<M: 'static, C> PoolState<M, C> {
 
     /// Counts a new channel, regardless of the size of the pool.
     pub(super) fn begin(&mut self) -> Acquired<M> {
-        self.making += 1;
-        Acquired::New
+        let attempt = Attempt::new();
+        self.making.push(attempt.clone());
+        Acquired::New(attempt)
     }
 
     /// Records that a new channel is open.
-    pub(super) fn made(&mut self, channel: &Channel<M>) {
-        self.making -= 1;
+    pub(super) fn made(&mut self, attempt: &Attempt, channel: &Channel<M>) {
+        self.end_attempt(attempt);
         self.places.insert(channel.id(), ChannelPlace::Counter { gone: false });
     }
 
-    /// Records that a new channel could not be opened.
-    pub(super) fn not_made(&mut self) {
-        self.making -= 1;
+    /// Records that an attempt has ended, which has opened no channel otherwise.
+    pub(super) fn end_attempt(&mut self, attempt: &Attempt) {
+        self.making.retain(|other| !other.is(attempt));
     }
 
     /// Removes a channel that is unusable, and returns a replacement.
@@ -219,13 +221,14 @@ impl<M: 'static, C> PoolState<M, C> {
         }
     }
 
-    /// Closes the pool. Returns the waiters and the free channels.
-    pub(super) fn close(&mut self) -> (VecDeque<Waiter<C>>, VecDeque<Channel<M>>) {
+    /// Closes the pool. Returns the waiters, the free channels, and those that are being opened,
+    /// which count until their attempts have ended.
+    pub(super) fn close(&mut self) -> (VecDeque<Waiter<C>>, VecDeque<Channel<M>>, Vec<Attempt>) {
         self.closed = true;
         for channel in &self.free {
             self.places.remove(&channel.id());
         }
-        (std::mem::take(&mut self.waiters), std::mem::take(&mut self.free))
+        (std::mem::take(&mut self.waiters), std::mem::take(&mut self.free), self.making.clone())
     }
 
     // ---- waiting --------------------------------------------------------------------------------

@@ -184,7 +184,10 @@ impl<M: 'static> PoolService<M> {
     }
 
     fn serve(self: &Arc<Self>, completer: Completer<PooledChannel<M>>, slot: Acquired<M>) {
-        let Acquired::Used(mut channel) = slot else { return self.make(completer) };
+        let mut channel = match slot {
+            Acquired::Used(channel) => channel,
+            Acquired::New(attempt) => return self.make(completer, attempt),
+        };
         loop {
             if channel.is_open() && channel.reuse() == Reuse::Now && self.is_healthy(&channel) {
                 match self.admit(&channel) {
@@ -198,7 +201,7 @@ impl<M: 'static> PoolService<M> {
             channel.close();
             match slot {
                 Acquired::Used(another) => channel = another,
-                Acquired::New => return self.make(completer),
+                Acquired::New(attempt) => return self.make(completer, attempt),
             }
         }
     }
@@ -242,12 +245,18 @@ impl<M: 'static> PoolService<M> {
 
     // ---- opening --------------------------------------------------------------------------------
 
-    fn make(self: &Arc<Self>, completer: Completer<PooledChannel<M>>) {
-        (self.call)(Attempt::new(), Box::new(Making(Some((self.clone(), completer)))));
+    fn make(self: &Arc<Self>, completer: Completer<PooledChannel<M>>, attempt: Attempt) {
+        let making = Making { attempt: attempt.clone(), whom: Some((self.clone(), completer)) };
+        (self.call)(attempt, Box::new(making));
     }
 
-    fn made(self: &Arc<Self>, completer: Completer<PooledChannel<M>>, channel: Channel<M>) {
-        self.pool_state.lock().made(&channel);
+    fn made(
+        self: &Arc<Self>,
+        completer: Completer<PooledChannel<M>>,
+        attempt: &Attempt,
+        channel: Channel<M>,
+    ) {
+        self.pool_state.lock().made(attempt, &channel);
         let (me, id) = (Arc::downgrade(self), channel.id());
         channel.closed().on_complete(move |_| {
             let Some(me) = me.upgrade() else { return };
@@ -264,14 +273,14 @@ impl<M: 'static> PoolService<M> {
         }
     }
 
-    fn not_made(self: &Arc<Self>, completer: Completer<PooledChannel<M>>, why: Error) {
-        self.pool_state.lock().not_made();
+    fn not_made(self: &Arc<Self>, completer: Completer<PooledChannel<M>>, attempt: &Attempt, why: Error) {
+        self.pool_state.lock().end_attempt(attempt);
         completer.complete(Err(why));
         self.serve_waiters();
     }
 
     pub(super) fn close(&self) {
-        let (waiters, free) = self.pool_state.lock().close();
+        let (waiters, free, making) = self.pool_state.lock().close();
         for waiter in waiters {
             if let Some(timer) = waiter.timer {
                 timer.cancel();
@@ -279,6 +288,7 @@ impl<M: 'static> PoolService<M> {
             waiter.completer.complete(Err(Error::Closed));
         }
         free.iter().for_each(Channel::close);
+        making.iter().for_each(|attempt| attempt.cancel(&self.timers.shared));
     }
 }
 
@@ -321,26 +331,30 @@ impl<M: 'static> Drop for PoolService<M> {
 }
 
 /// A channel that is being opened for an acquire.
-struct Making<M: 'static>(Option<ForWhom<M>>);
+struct Making<M: 'static> {
+    attempt: Attempt,
+    /// `None` once the result was reported.
+    whom: Option<ForWhom<M>>,
+}
 
 type ForWhom<M> = (Arc<PoolService<M>>, Completer<PooledChannel<M>>);
 
 impl<M: 'static> ConnectCallback for Making<M> {
     fn is_wanted(&self) -> bool {
         // Also if the acquire was cancelled: the channel becomes free.
-        self.0.as_ref().is_some_and(|(service, _)| !service.pool_state.lock().is_closed())
+        self.whom.as_ref().is_some_and(|(service, _)| !service.pool_state.lock().is_closed())
     }
 
     fn connected(mut self: Box<Self>, channel: Arc<ChannelShared>) {
-        if let Some((service, completer)) = self.0.take() {
-            service.made(completer, Channel::new(channel));
+        if let Some((service, completer)) = self.whom.take() {
+            service.made(completer, &self.attempt, Channel::new(channel));
         }
     }
 
     fn failed(mut self: Box<Self>, error: Error) {
-        if let Some((service, completer)) = self.0.take() {
+        if let Some((service, completer)) = self.whom.take() {
             let closed = service.pool_state.lock().is_closed();
-            service.not_made(completer, if closed { Error::Closed } else { error });
+            service.not_made(completer, &self.attempt, if closed { Error::Closed } else { error });
         }
     }
 }
@@ -348,8 +362,8 @@ impl<M: 'static> ConnectCallback for Making<M> {
 impl<M: 'static> Drop for Making<M> {
     fn drop(&mut self) {
         // A loop that ends drops its pending attempts.
-        if let Some((service, completer)) = self.0.take() {
-            service.not_made(completer, Error::ShutDown);
+        if let Some((service, completer)) = self.whom.take() {
+            service.not_made(completer, &self.attempt, Error::ShutDown);
         }
     }
 }

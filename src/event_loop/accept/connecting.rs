@@ -39,7 +39,7 @@ struct Cancelling {
     /// Set by the first cancel. The loop refuses the command of a cancel that precedes the attempt,
     /// and refuses the attempt because of this flag.
     is_cancelled: bool,
-    /// Cancels the attempts for several addresses, of which this one consists.
+    /// Cancels the attempts of which this one consists: for several addresses, or on another loop.
     parts: Option<Arc<CancelParts>>,
 }
 
@@ -56,7 +56,7 @@ impl Attempt {
         Attempt(Arc::new(AttemptState { inbox: SourceInbox::new(), cancelling }))
     }
 
-    /// Sets the function that cancels the attempt, because it consists of several. Calls it at once
+    /// Sets the function that cancels the attempt, because it consists of others. Calls it at once
     /// if the attempt was cancelled before. Called at most once per attempt.
     pub(crate) fn cancels_with(&self, cancel: impl Fn() + Send + Sync + 'static) {
         let cancel: Arc<CancelParts> = Arc::new(cancel);
@@ -81,6 +81,11 @@ impl Attempt {
         // A full queue must not prevent this. The attempts of a loop that has ended have ended with
         // it.
         let _ = self.0.inbox.submit_always(event_loop, CancelConnect);
+    }
+
+    /// Returns whether both are the same attempt.
+    pub(crate) fn is(&self, other: &Attempt) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     fn is_cancelled(&self) -> bool {

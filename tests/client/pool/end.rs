@@ -1,6 +1,8 @@
 //! Closing a pool, and failing hooks: H-21.
 
 use crate::pool::{Trial, pool};
+#[cfg(target_os = "linux")]
+use crate::support::nobody::BlackHole;
 use crate::support::{
     logs::quiet_panics,
     loops::{block, end, metrics, one_loop, some_turns},
@@ -10,7 +12,7 @@ use crate::support::{
     wait::done,
 };
 use bytes::Bytes;
-use netwheel::prelude::*;
+use netwheel::{prelude::*, testing::ManualClock};
 use std::{
     io::ErrorKind,
     sync::{
@@ -78,6 +80,24 @@ fn h_21_closing_the_pool_while_a_channel_connects() {
     assert_eq!(trial.counts(), (0, 0, 0));
     trial.connections(0);
     end(&trial.group);
+}
+
+/// The server does not respond, and the attempts have no timeout, because the clock stands still.
+#[cfg(target_os = "linux")]
+#[test]
+fn h_21_closing_the_pool_cancels_attempts_to_connect() {
+    let group = EventLoopGroup::builder().threads(1).clock(ManualClock::new()).build().unwrap();
+    let hole = BlackHole::open();
+    let pool = pool(&group, hole.address, |pool| pool.size(2));
+    let acquires = [pool.acquire(), pool.acquire()];
+    some_turns(&group);
+    assert_eq!((pool.acquired(), acquires[0].is_done()), (2, false));
+    pool.close();
+    for acquire in acquires {
+        assert!(matches!(done(acquire), Err(Error::Closed)));
+    }
+    assert_eq!((pool.acquired(), metrics(&group).connect_errors), (0, 2));
+    end(&group);
 }
 
 #[test]
