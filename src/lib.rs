@@ -54,6 +54,7 @@
 
 mod bootstrap;
 #[allow(clippy::disallowed_methods, reason = "the one place that reads the time of the system")]
+#[allow(clippy::disallowed_types, reason = "`machine::Mutex` is in a higher layer")]
 mod clock;
 mod event_loop;
 mod id;

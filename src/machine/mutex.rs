@@ -1,5 +1,7 @@
 //! `Mutex`: a lock that ignores poisoning.
 
+#![allow(clippy::disallowed_types, reason = "the one place that names `std::sync::Mutex`")]
+
 use std::{
     fmt,
     sync::{self, MutexGuard, PoisonError},
