@@ -100,9 +100,10 @@ impl Connections {
 /// listener has ended.
 pub(crate) fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<Vec<Completion>> {
     let connections = Connections::new(hub, options);
+    let admission = admission(options);
     let bootstrap = ServerBootstrap::new(group)
         .listener_options(ListenerOptions::new().backlog(4096).remove_stale_socket(true))
-        .admission(admission(options))
+        .admission(admission.clone())
         .channel_options(channel_options(options)?);
     let bootstrap = match options.max_connection_age {
         Duration::ZERO => bootstrap,
@@ -112,7 +113,7 @@ pub(crate) fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) 
     let chat = bootstrap.clone().pipeline(move |_peer| {
         lines.session(Pipeline::codec(Lines::new(max_line)).stage(Json::<Request, Reply>::new()))
     });
-    let plain_chat = chat.clone().admission(admission(options).farewell(overloaded_line));
+    let plain_chat = chat.clone().admission(admission.clone().farewell(overloaded_line));
     // Bind all listeners before an address is printed.
     #[cfg(unix)]
     let unix = match &options.unix {
@@ -147,7 +148,7 @@ pub(crate) fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) 
     let pages = bootstrap.pipeline(move |_peer| {
         http.pipeline().stage(Aggregate::max(MAX_BODY)).handler(Site::new(shared.clone()))
     });
-    let plain_pages = pages.clone().admission(admission(options).farewell(overloaded_response));
+    let plain_pages = pages.clone().admission(admission.farewell(overloaded_response));
     let plain = match options.http.as_deref() {
         Some("none") => None,
         Some(address) => Some(plain_pages.bind(address)?),
@@ -196,8 +197,9 @@ fn websocket(options: &Options) -> Result<WebSocketServer> {
     Ok(server)
 }
 
+/// Returns the limits of all listeners together, because they share the limit of descriptors.
 fn admission(options: &Options) -> Admission {
-    let mut admission = Admission::new();
+    let mut admission = Admission::new().shared();
     if let Some(connections) = options.max_connections {
         admission = admission.max_connections(connections);
     }

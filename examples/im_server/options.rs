@@ -126,13 +126,13 @@ pub(crate) struct Options {
     /// even if some of them move; 0s disables the limit.
     #[arg(long, default_value = "60s", value_parser = humantime::parse_duration)]
     pub(crate) write_timeout: Duration,
-    /// Maximum number of connections of each listener (--listen, --unix, --http, --https): each has
-    /// a separate count with the same limit. Further connections are closed immediately. The
-    /// default is derived from the limit of open files.
+    /// Maximum number of connections of all listeners together. Further connections are closed
+    /// immediately. The default is derived from the limit of open files.
     #[arg(long)]
     pub(crate) max_connections: Option<usize>,
-    /// Maximum number of connections of each listener from one IP address; IPv6 addresses are
-    /// grouped by their /64 prefix. Unlimited by default, and always unlimited on the Unix socket.
+    /// Maximum number of connections from one IP address to all listeners together; IPv6 addresses
+    /// are grouped by their /64 prefix. Unlimited by default, and always unlimited on the Unix
+    /// socket.
     #[arg(long)]
     pub(crate) max_per_ip: Option<usize>,
     /// Percentage of its busy time that a loop spends on I/O while tasks wait.

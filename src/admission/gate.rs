@@ -16,9 +16,21 @@ use std::{
 
 pub(crate) struct Gate {
     settings: Admission,
+    counts: Arc<Counts>,
+}
+
+/// The admitted connections of one server, or of several that share their limits.
+pub(super) struct Counts {
+    /// Each server has its own limit.
     inside: Permits,
     /// The number of admitted connections of each address that has any.
     addresses: Mutex<LookupMap<IpAddr, usize>>,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Counts { inside: Permits::new(usize::MAX), addresses: Mutex::default() }
+    }
 }
 
 /// A guard that counts one admitted connection. Dropping it releases the permit.
@@ -45,8 +57,8 @@ pub(crate) struct AddressChange {
 impl Gate {
     /// Creates the gate of a server. The settings must be valid.
     pub(crate) fn new(settings: Admission) -> Self {
-        let inside = Permits::new(settings.max_connections.unwrap_or(usize::MAX));
-        Gate { settings, inside, addresses: Mutex::default() }
+        let counts = settings.shared.clone().unwrap_or_default();
+        Gate { settings, counts }
     }
 
     pub(crate) fn settings(&self) -> &Admission {
@@ -54,7 +66,7 @@ impl Gate {
     }
 
     /// Admits a connection. Keep the returned guard as long as the connection's socket is open.
-    /// Returns `None` if the server has no limits.
+    /// Returns `None` if the server has no limits, and no others count its connections.
     ///
     /// # Errors
     ///
@@ -62,11 +74,12 @@ impl Gate {
     pub(crate) fn admit(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Option<Admitted>, RejectReason> {
         self.check_filter(address)?;
         let limits = (self.settings.max_connections, self.settings.max_connections_per_ip);
-        if limits == (None, None) {
+        if limits == (None, None) && self.settings.shared.is_none() {
             return Ok(None);
         }
-        if !self.inside.take() {
-            return Err(RejectReason::ServerFull { limit: self.inside.limit() });
+        let limit = limits.0.unwrap_or(usize::MAX);
+        if !self.counts.inside.take_below(limit) {
+            return Err(RejectReason::ServerFull { limit });
         }
         // From here on, dropping the guard releases the permit.
         let mut admitted = Admitted { gate: self.clone(), address: CountedAddress::None };
@@ -91,7 +104,7 @@ impl Gate {
     fn count_address(&self, address: IpAddr) -> Result<Option<IpAddr>, RejectReason> {
         let Some(limit) = self.settings.max_connections_per_ip else { return Ok(None) };
         let address = counted_as(address, self.settings.ipv6_prefix);
-        let mut addresses = self.addresses.lock();
+        let mut addresses = self.counts.addresses.lock();
         let inside = addresses.entry(address).or_insert(0);
         if *inside >= limit {
             return Err(RejectReason::IpFull { limit });
@@ -101,7 +114,7 @@ impl Gate {
     }
 
     fn release_address(&self, address: IpAddr) {
-        if let Entry::Occupied(mut inside) = self.addresses.lock().entry(address) {
+        if let Entry::Occupied(mut inside) = self.counts.addresses.lock().entry(address) {
             *inside.get_mut() -= 1;
             if *inside.get() == 0 {
                 inside.remove();
@@ -162,7 +175,7 @@ impl Drop for Admitted {
         if let Some(address) = address {
             self.gate.release_address(address);
         }
-        self.gate.inside.give_back();
+        self.gate.counts.inside.give_back();
     }
 }
 
@@ -202,7 +215,7 @@ mod tests {
     fn without_limits_connections_are_not_counted() {
         let gate = gate(Admission::new());
         assert!(gate.admit(ip("192.0.2.1")).unwrap().is_none());
-        assert_eq!(gate.inside.taken(), 0);
+        assert_eq!(gate.counts.inside.taken(), 0);
     }
 
     #[test]
@@ -216,7 +229,7 @@ mod tests {
         drop(one);
         drop(gate.admit(ip("192.0.2.1")).unwrap());
         drop(two);
-        assert_eq!((gate.inside.taken(), gate.addresses.lock().len()), (0, 0));
+        assert_eq!((gate.counts.inside.taken(), gate.counts.addresses.lock().len()), (0, 0));
     }
 
     #[test]
@@ -255,12 +268,33 @@ mod tests {
         assert_eq!(change.change(client.unwrap()), Err(RejectReason::IpFull { limit: 1 }));
         assert!(matches!(change.change(ip("203.0.113.9").unwrap()), Err(RejectReason::Denied(_))));
         drop(gate.admit(balancer).unwrap());
-        assert_eq!((gate.inside.taken(), gate.addresses.lock().len()), (2, 1));
+        assert_eq!((gate.counts.inside.taken(), gate.counts.addresses.lock().len()), (2, 1));
         // The right outlives the connection without counting.
         drop((one, two));
-        assert_eq!((gate.inside.taken(), gate.addresses.lock().len()), (0, 0));
+        assert_eq!((gate.counts.inside.taken(), gate.counts.addresses.lock().len()), (0, 0));
         drop(change);
-        assert_eq!((gate.inside.taken(), gate.addresses.lock().len()), (0, 0));
+        assert_eq!((gate.counts.inside.taken(), gate.counts.addresses.lock().len()), (0, 0));
+    }
+
+    #[test]
+    fn servers_that_share_their_limits_count_their_connections_together() {
+        let (one, other) = (ip("192.0.2.1"), ip("192.0.2.2"));
+        let settings = Admission::new().max_connections(2).max_connections_per_ip(1).shared();
+        let gates = [gate(settings.clone()), gate(settings.clone().max_connections(3))];
+        let first = gates[0].admit(one).unwrap();
+        assert_eq!(gates[1].admit(one).err(), Some(RejectReason::IpFull { limit: 1 }));
+        let second = gates[1].admit(other).unwrap();
+        assert_eq!(gates[0].admit(None).err(), Some(RejectReason::ServerFull { limit: 2 }));
+        let third = gates[1].admit(None).unwrap();
+        assert_eq!(gates[1].admit(None).err(), Some(RejectReason::ServerFull { limit: 3 }));
+        assert!(gate(settings.shared()).admit(one).is_ok(), "a second call shares with nobody before");
+        drop((first, second));
+        assert!(gates[0].admit(one).is_ok());
+        drop(third);
+        // One without limits counts for the others.
+        let open = gate(Admission { max_connections: None, ..gates[0].settings().clone() });
+        let _open = [open.admit(None).unwrap(), open.admit(None).unwrap()];
+        assert!(gates[0].admit(None).is_err() && gates[1].admit(None).is_ok());
     }
 
     /// Two threads admit and release connections as fast as they can, with a limit of one.
@@ -285,7 +319,7 @@ mod tests {
             threads.map(|thread| thread.join().unwrap())
         });
         assert!(times[0] + times[1] > 0, "no connection was admitted");
-        assert_eq!((gate.inside.taken(), gate.addresses.lock().len()), (0, 0));
+        assert_eq!((gate.counts.inside.taken(), gate.counts.addresses.lock().len()), (0, 0));
     }
 
     #[test]

@@ -17,12 +17,13 @@
 //
 // Invariant: a connection that is not admitted gets neither a pipeline nor a handler. The module
 // does no I/O: the caller owns sockets, logs and counters. Settings are copied when a server
-// starts, and each server counts its own connections.
+// starts. Each server counts its own connections, unless the counts are shared.
 
 mod gate;
 mod ip_filter;
 mod overload;
 
+use gate::Counts;
 pub(crate) use gate::{AddressChange, Admitted, Gate};
 pub use ip_filter::{IpFilter, IpRule};
 pub use overload::Work;
@@ -45,6 +46,7 @@ pub(crate) const MAX_FAREWELL: usize = 1024;
 /// | `max_connections` | only the limit of each loop applies | 1 or more |
 /// | `max_connections_per_ip` | unlimited | 1 or more |
 /// | `ipv6_prefix` | 64 bits | 1 to 128 |
+/// | `shared` | each server counts its own connections | |
 ///
 /// The filter is checked first, then the limits of the server, and then the limit of the loop
 /// ([`max_connections`](crate::group::EventLoopGroupBuilder::max_connections)).
@@ -90,6 +92,8 @@ pub struct Admission {
     max_connections: Option<usize>,
     max_connections_per_ip: Option<usize>,
     ipv6_prefix: u8,
+    /// The counts of all servers with these settings. `None`: each server has its own.
+    shared: Option<Arc<Counts>>,
     on_rejected: Option<Arc<OnRejected>>,
     farewell: Option<Arc<Farewell>>,
 }
@@ -105,6 +109,7 @@ impl Default for Admission {
             max_connections: None,
             max_connections_per_ip: None,
             ipv6_prefix: 64,
+            shared: None,
             on_rejected: None,
             farewell: None,
         }
@@ -123,7 +128,8 @@ impl Admission {
         self
     }
 
-    /// Sets the maximum number of connections of the server, over all loops.
+    /// Sets the maximum number of connections of the server, over all loops. Servers on other
+    /// addresses are counted separately, unless the counts are [`shared`](Admission::shared).
     ///
     /// A connection counts until its handler is dropped and its socket is closed, so the numbers of
     /// handlers and descriptors never exceed the limit. A socket that
@@ -146,6 +152,28 @@ impl Admission {
     /// default is 64, because a subscriber usually controls a whole /64 or more.
     pub fn ipv6_prefix(mut self, bits: u8) -> Self {
         self.ipv6_prefix = bits;
+        self
+    }
+
+    /// Counts the connections of all servers that have a clone of this value together, for a
+    /// process that listens on several addresses. Settings of a clone can still be changed: each
+    /// server applies its own limits to the common counts.
+    ///
+    /// ```no_run
+    /// # use netwheel::{admission::Admission, codec::Line, prelude::*};
+    /// # fn main() -> Result {
+    /// # let group = EventLoopGroup::builder().threads(1).build()?;
+    /// let admission = Admission::new().max_connections(50_000).shared();
+    /// let server = ServerBootstrap::new(&group)
+    ///     .admission(admission)
+    ///     .pipeline(|_peer| Pipeline::codec(Line::new()).on_read(|ctx, line| ctx.write(line)));
+    /// let servers = [server.clone().bind("127.0.0.1:0")?, server.bind("[::1]:0")?];
+    /// # drop(servers);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shared(mut self) -> Self {
+        self.shared = Some(Arc::default());
         self
     }
 
@@ -219,6 +247,7 @@ impl fmt::Debug for Admission {
             .field("max_connections", &self.max_connections)
             .field("max_connections_per_ip", &self.max_connections_per_ip)
             .field("ipv6_prefix", &self.ipv6_prefix)
+            .field("shared", &self.shared.is_some())
             .finish_non_exhaustive()
     }
 }

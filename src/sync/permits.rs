@@ -19,7 +19,12 @@ impl Permits {
 
     /// Takes a permit. Returns `false` if none is free.
     pub(crate) fn take(&self) -> bool {
-        let one_more = |taken: usize| (taken < self.limit).then_some(taken + 1);
+        self.take_below(self.limit)
+    }
+
+    /// Like [`take`](Permits::take), with a limit of the caller instead of the total number.
+    pub(crate) fn take_below(&self, limit: usize) -> bool {
+        let one_more = |taken: usize| (taken < limit).then_some(taken + 1);
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 

@@ -114,6 +114,20 @@ fn connections_beyond_the_servers_limit_are_closed_at_once_without_a_pipeline() 
 }
 
 #[test]
+fn servers_may_share_a_limit() {
+    let group = one_loop();
+    let admission = Admission::new().max_connections(2).shared();
+    let servers = [serve(&group, admission.clone()), serve(&group, admission)];
+    let [one, two] = servers.each_ref().map(|server| connect(server.local_address()));
+    let mut peers = [one, two];
+    peers.iter_mut().for_each(echoes);
+    for server in &servers {
+        assert!(read_to_end(&mut connect(server.local_address())).is_empty());
+    }
+    end(&group);
+}
+
+#[test]
 fn a_permit_is_released_whichever_side_closes_and_if_the_pipeline_fails() {
     let group = one_loop();
     let (fails, server_log) = (Arc::new(AtomicUsize::new(2)), Log::new());
