@@ -7,7 +7,6 @@
 
 mod busy_wait;
 mod cached_statements;
-mod directory;
 mod disk_full;
 mod file_error;
 mod file_format;

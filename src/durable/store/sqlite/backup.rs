@@ -34,7 +34,7 @@ pub(super) struct Backup {
 
 impl Backup {
     /// Begins a copy of the present state of a file.
-    pub(super) fn begin(from: &Path, files: &mut OpenFiles, to: &Path) -> Result<Self, StoreError> {
+    pub(super) fn begin(from: &Path, files: &OpenFiles, to: &Path) -> Result<Self, StoreError> {
         refuse_existing(to)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let from = Connection::open_with_flags(from, flags).or_file_error()?;

@@ -35,7 +35,7 @@ const COLUMNS: &str = "id, due, scheduled, attempts, key, schedule, payload, beg
 pub(super) struct SqliteBatch<'a> {
     connection: &'a mut Connection,
     read: &'a mut KeptRead,
-    files: &'a mut OpenFiles,
+    files: &'a OpenFiles,
     topics: &'a [i64],
     now: i64,
     /// How long keys of ended timers are remembered.
@@ -59,7 +59,7 @@ impl<'a> SqliteBatch<'a> {
         SqliteBatch {
             connection: &mut store.database.connection,
             read: &mut store.read,
-            files: &mut store.database.files,
+            files: &store.database.files,
             topics: &store.topics,
             now,
             key_memory: store.key_memory,

@@ -275,7 +275,7 @@ impl TimerStore for SqliteStore {
         if self.backup.strong_count() > 0 {
             return Err(StoreError::Busy("another backup is being made".into()));
         }
-        let backup = Backup::begin(from, &mut self.database.files, path)?;
+        let backup = Backup::begin(from, &self.database.files, path)?;
         let running = Arc::new(());
         self.backup = Arc::downgrade(&running);
         Ok(Box::new(move || {
