@@ -85,11 +85,7 @@ impl ClientCodec {
                 let request =
                     self.outstanding.front_from(self.decoded).filter(|_| !self.outstanding.is_spoiled());
                 let request = request.ok_or(HttpError::UnexpectedResponse)?;
-                let limits = HeadLimits {
-                    first_line: self.settings.max_start_line,
-                    length: self.settings.max_head,
-                    lines: self.settings.max_headers + 1,
-                };
+                let limits = HeadLimits::of(&self.settings);
                 let Scan::Complete(len) = scanner.scan(input, &limits)? else { return Ok(None) };
                 *scanner = HeadScanner::NEW;
                 let (mut response, facts) = parse_response(&input.split_to(len))?;

@@ -78,11 +78,7 @@ impl UpgradeReader {
             let rest = &input[consumed..];
             match &mut self.state {
                 State::Head(scanner) => {
-                    let limits = HeadLimits {
-                        first_line: self.settings.max_start_line,
-                        length: self.settings.max_head,
-                        lines: self.settings.max_headers + 1,
-                    };
+                    let limits = HeadLimits::of(&self.settings);
                     let Scan::Complete(len) = scanner.scan(rest, &limits)? else {
                         return Ok((consumed, Upgrade::Pending));
                     };

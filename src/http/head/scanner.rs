@@ -3,7 +3,7 @@
 //! Invariants: no byte is looked at twice. What is found, and the first error, depend only on the
 //! bytes. Every line ends in CRLF, and CR and LF occur nowhere else.
 
-use crate::http::{error::HttpError, find::find_line_end};
+use crate::http::{error::HttpError, find::find_line_end, settings::HttpSettings};
 
 /// The limits of a head or of trailers.
 #[derive(Debug, Clone, Copy)]
@@ -15,6 +15,17 @@ pub(in crate::http) struct HeadLimits {
     pub(in crate::http) length: usize,
     /// The number of lines, without the empty line.
     pub(in crate::http) lines: usize,
+}
+
+impl HeadLimits {
+    pub(in crate::http) fn of(settings: &HttpSettings) -> Self {
+        HeadLimits {
+            first_line: settings.max_start_line,
+            length: settings.max_head,
+            // The first line, and the headers.
+            lines: settings.max_headers + 1,
+        }
+    }
 }
 
 /// The place up to which a head has been looked at.

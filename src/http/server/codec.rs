@@ -65,12 +65,7 @@ impl ServerCodec {
                         input.advance(2);
                     }
                 }
-                let limits = HeadLimits {
-                    first_line: self.settings.max_start_line,
-                    length: self.settings.max_head,
-                    // The request line, and the headers.
-                    lines: self.settings.max_headers + 1,
-                };
+                let limits = HeadLimits::of(&self.settings);
                 let arrived = scanner.is_new().then(|| RequestHead::arrived(input, &limits)).flatten();
                 let head = match arrived {
                     Some(head) => head,
