@@ -1,28 +1,49 @@
-//! The wake-up of a task that waits for a result.
+//! Tasks that wait for a completion, and their wake-up.
 
 use crate::{
-    channel::{Mail, MailSender, TaskKey},
+    channel::{ChannelState, LoopServices, Mail, MailSender, TaskKey},
+    error::{Error, Result},
     id::Key,
+    sync::Completion,
 };
-use std::{
-    sync::Arc,
-    task::{Wake, Waker},
-};
+use std::{any::Any, sync::Arc, task::Wake};
+
+/// Keeps the task that `make` creates, until the completion is done.
+///
+/// # Errors
+/// [`Error::Closed`] if the channel is closing, or [`Error::Full`] if it has reached its limit of
+/// tasks. The completion and `make` are dropped.
+pub(in crate::pipeline) fn await_completion<T>(
+    state: &mut ChannelState,
+    services: &mut LoopServices,
+    completion: Completion<T>,
+    make: impl FnOnce(Completion<T>) -> Box<dyn Any>,
+) -> Result<TaskKey> {
+    let (sender, channel) = (services.sender.clone(), state.key());
+    state.await_answer(services, |task| {
+        completion.wake_when_done(Arc::new(AnswerWaker { sender, channel, task }).into());
+        make(completion)
+    })
+}
+
+/// Returns the key of a task. A refusal for the limit of tasks goes to the handler.
+pub(in crate::pipeline) fn key_of(state: &mut ChannelState, task: Result<TaskKey>) -> TaskKey {
+    task.unwrap_or_else(|error| {
+        if !matches!(error, Error::Closed) {
+            state.note_refused_task();
+        }
+        TaskKey::NONE
+    })
+}
 
 /// Sends mail that names the task of a channel, when its result is there.
 ///
 /// A full queue accepts this mail, because each task has at most one. If the task is gone, the mail
 /// does nothing.
-pub(in crate::pipeline) struct AnswerWaker {
+struct AnswerWaker {
     sender: Arc<dyn MailSender>,
     channel: Key,
     task: TaskKey,
-}
-
-impl AnswerWaker {
-    pub(in crate::pipeline) fn waker(sender: Arc<dyn MailSender>, channel: Key, task: TaskKey) -> Waker {
-        Arc::new(AnswerWaker { sender, channel, task }).into()
-    }
 }
 
 impl Wake for AnswerWaker {

@@ -18,13 +18,14 @@
 //! runs on a worker, everything else on the loop.
 
 use crate::{
-    channel::{Mail, MailSender, TaskKey},
-    error::{Error, Result, drop_guarded, panic_message},
+    channel::{ChannelState, LoopServices, Mail, MailSender, TaskKey},
+    error::{Error, Result, SendError, drop_guarded, panic_message},
     id::Key,
     machine::Mutex,
     worker_pool::Work,
 };
 use std::{
+    any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Weak},
 };
@@ -33,10 +34,6 @@ use std::{
 pub(in crate::pipeline) struct Answer<T>(Arc<Mutex<Option<Result<T>>>>);
 
 impl<T> Answer<T> {
-    pub(in crate::pipeline) fn new() -> Self {
-        Answer(Arc::new(Mutex::new(None)))
-    }
-
     /// The answer, once it is there.
     pub(in crate::pipeline) fn take(self) -> Option<Result<T>> {
         self.0.lock().take()
@@ -44,29 +41,42 @@ impl<T> Answer<T> {
 }
 
 /// A work of a channel.
-pub(in crate::pipeline) struct Offloaded<W, T> {
-    pub(in crate::pipeline) work: W,
+struct Offloaded<W, T> {
+    work: W,
     answer: Weak<Mutex<Option<Result<T>>>>,
     sender: Arc<dyn MailSender>,
     channel: Key,
     task: TaskKey,
 }
 
-impl<W, T> Offloaded<W, T> {
-    pub(in crate::pipeline) fn new(
-        work: W,
-        answer: Weak<Mutex<Option<Result<T>>>>,
-        sender: Arc<dyn MailSender>,
-        channel: Key,
-        task: TaskKey,
-    ) -> Self {
-        Offloaded { work, answer, sender, channel, task }
-    }
-}
-
-impl<T> Answer<T> {
-    pub(in crate::pipeline) fn downgrade(&self) -> Weak<Mutex<Option<Result<T>>>> {
-        Arc::downgrade(&self.0)
+/// Passes work to the group's pool. The task that `make` creates runs with the answer.
+///
+/// # Errors
+/// The work, if the channel is closing, has reached its limit of tasks, or if the pool is full. The
+/// task is dropped.
+pub(in crate::pipeline) fn offload<T, W>(
+    state: &mut ChannelState,
+    services: &mut LoopServices,
+    work: W,
+    make: impl FnOnce(Answer<T>) -> Box<dyn Any>,
+) -> Result<TaskKey, SendError<W>>
+where
+    T: Send + 'static,
+    W: FnOnce() -> T + Send + 'static,
+{
+    let cell = Arc::new(Mutex::new(None));
+    let answer = Arc::downgrade(&cell);
+    let task = match state.await_answer(services, |_| make(Answer(cell))) {
+        Ok(task) => task,
+        Err(reason) => return Err(SendError::new(work, reason)),
+    };
+    let work = Offloaded { work, answer, sender: services.sender.clone(), channel: state.key(), task };
+    match services.workers.submit(work) {
+        Ok(()) => Ok(task),
+        Err(refused) => {
+            state.timing.cancel(services, task);
+            Err(refused.map(|offloaded| offloaded.work))
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Links, StageEvent, sealed::Sealed, shared::combine};
 use crate::{
-    channel::{ChannelState, DecodePass, LoopServices, MAX_STAGES},
+    channel::{ChannelState, DecodePass, LoopServices, MAX_STAGES, continues},
     error::{Error, Result},
     pipeline::{
         StageContext,
@@ -165,7 +165,7 @@ impl<L: Links, S: Stage<ReadIn = L::Read, WriteOut = L::Write>> Links for Staged
         match task.downcast::<StageTask<S>>() {
             Ok(task) if task.position == Self::STAGES => {
                 let (stage, mut ctx) = self.split(state, services);
-                Ok(task.run(stage, &mut ctx))
+                Ok((task.task)(stage, &mut ctx))
             }
             Ok(task) => self.before.run_stage_task(state, services, task),
             Err(task) => self.before.run_stage_task(state, services, task),
@@ -181,7 +181,7 @@ impl<L: Links, S: Stage<ReadIn = L::Read, WriteOut = L::Write>> Links for Staged
         match task.downcast_mut::<PeriodicStageTask<S>>() {
             Some(task) if task.position == Self::STAGES => {
                 let (stage, mut ctx) = self.split(state, services);
-                Some(task.run(stage, &mut ctx))
+                Some(continues((task.task)(stage, &mut ctx)))
             }
             _ => self.before.run_periodic_stage_task(state, services, task),
         }

@@ -5,15 +5,15 @@
 
 use super::{Stage, context::StageContext};
 use crate::{
-    channel::{Delay, Periodic, TaskKey, TaskTime, continues},
-    error::{Error, Result, SendError},
+    channel::{Delay, Periodic, TaskKey, TaskTime},
+    error::{Result, SendError},
     pipeline::{
-        answer_waker::AnswerWaker,
-        offload::{Answer, Offloaded},
+        answer_waker::{await_completion, key_of},
+        offload::offload,
     },
     sync::{Completer, Completion},
 };
-use std::{any::Any, ops::ControlFlow};
+use std::any::Any;
 
 type StageClosure<S> = Box<dyn FnOnce(&mut S, &mut StageContext<'_, S>) -> Result>;
 
@@ -23,24 +23,13 @@ type PeriodicStageClosure<S> = Box<dyn FnMut(&mut S, &mut StageContext<'_, S>) -
 pub(in crate::pipeline) struct StageTask<S: Stage> {
     /// The position of the stage, because a pipeline may have several stages of one type.
     pub(in crate::pipeline) position: u32,
-    task: StageClosure<S>,
+    pub(in crate::pipeline) task: StageClosure<S>,
 }
 
 /// A periodic task of a stage `S`.
 pub(in crate::pipeline) struct PeriodicStageTask<S: Stage> {
     pub(in crate::pipeline) position: u32,
-    task: PeriodicStageClosure<S>,
-}
-
-impl<S: Stage> PeriodicStageTask<S> {
-    /// Returns whether the task goes on.
-    pub(in crate::pipeline) fn run(
-        &mut self,
-        stage: &mut S,
-        ctx: &mut StageContext<'_, S>,
-    ) -> Result<ControlFlow<()>> {
-        continues((self.task)(stage, ctx))
-    }
+    pub(in crate::pipeline) task: PeriodicStageClosure<S>,
 }
 
 impl<S: Stage> StageTask<S> {
@@ -51,17 +40,9 @@ impl<S: Stage> StageTask<S> {
     ) -> Box<dyn Any> {
         Box::new(StageTask::<S> { position, task: Box::new(task) })
     }
-
-    pub(in crate::pipeline) fn run(self, stage: &mut S, ctx: &mut StageContext<'_, S>) -> Result {
-        (self.task)(stage, ctx)
-    }
 }
 
 impl<S: Stage> StageContext<'_, S> {
-    fn task(&self, task: impl FnOnce(&mut S, &mut StageContext<'_, S>) -> Result + 'static) -> Box<dyn Any> {
-        StageTask::<S>::boxed(self.position, task)
-    }
-
     /// Runs `task` on this loop after `delay`, with this stage. The task is dropped with the
     /// channel or its pipeline.
     ///
@@ -70,14 +51,15 @@ impl<S: Stage> StageContext<'_, S> {
     ///
     /// The tasks of all stages and of the handler count towards
     /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks). Beyond that
-    /// limit the task is dropped, the returned key refers to nothing, and [`Error::Full`] goes to
-    /// [`error`](Stage::error) after the running callback.
+    /// limit the task is dropped, the returned key refers to nothing, and
+    /// [`Error::Full`](crate::Error::Full) goes to [`error`](Stage::error) after the running
+    /// callback.
     pub fn schedule(
         &mut self,
         delay: impl Into<Delay>,
         task: impl FnOnce(&mut S, &mut StageContext<'_, S>) -> Result + 'static,
     ) -> TaskKey {
-        let task = self.task(task);
+        let task = StageTask::<S>::boxed(self.position, task);
         let when = TaskTime::after(delay.into(), self.services);
         self.state.schedule(self.services, when, task)
     }
@@ -116,23 +98,13 @@ impl<S: Stage> StageContext<'_, S> {
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
     {
-        if !self.state.status.is_open() {
-            return Err(SendError::new(work, Error::Closed));
-        }
-        let answer = Answer::new();
-        let cell = answer.downgrade();
-        let key = match self.await_answer(answer, then) {
-            Ok(key) => key,
-            Err(reason) => return Err(SendError::new(work, reason)),
-        };
-        let work = Offloaded::new(work, cell, self.services.sender.clone(), self.state.key(), key);
-        match self.services.workers.submit(work) {
-            Ok(()) => Ok(key),
-            Err(refused) => {
-                self.state.timing.cancel(self.services, key);
-                Err(refused.map(|offloaded| offloaded.work))
-            }
-        }
+        let position = self.position;
+        offload(self.state, self.services, work, |answer| {
+            StageTask::<S>::boxed(position, move |me, ctx| match answer.take() {
+                Some(result) => then(me, ctx, result),
+                None => Ok(()),
+            })
+        })
     }
 
     /// Runs `then` with this stage and the result of `completion`, on this loop.
@@ -141,49 +113,30 @@ impl<S: Stage> StageContext<'_, S> {
     /// the task, so cancelling the task or closing the channel drops it, which cancels an operation
     /// that can be cancelled. Beyond
     /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks) both are
-    /// dropped, and [`Error::Full`] goes to [`error`](Stage::error) after the running callback.
+    /// dropped, and [`Error::Full`](crate::Error::Full) goes to [`error`](Stage::error) after the
+    /// running callback.
     pub fn on_complete<T: 'static>(
         &mut self,
         completion: Completion<T>,
         then: impl FnOnce(&mut S, &mut StageContext<'_, S>, Result<T>) -> Result + 'static,
     ) -> TaskKey {
-        let (position, sender, channel) = (self.position, self.services.sender.clone(), self.state.key());
-        let task = self.state.await_answer(self.services, |key| {
-            completion.wake_when_done(AnswerWaker::waker(sender, channel, key));
+        let position = self.position;
+        let task = await_completion(self.state, self.services, completion, |completion| {
             StageTask::<S>::boxed(position, move |me, ctx| match completion.take() {
                 Some(result) => then(me, ctx, result),
                 None => Ok(()),
             })
         });
-        match task {
-            Ok(key) => key,
-            Err(Error::Closed) => TaskKey::NONE,
-            Err(_) => {
-                self.state.note_refused_task();
-                TaskKey::NONE
-            }
-        }
-    }
-
-    /// Adds a task that runs when its answer has arrived.
-    fn await_answer<T: 'static>(
-        &mut self,
-        answer: Answer<T>,
-        then: impl FnOnce(&mut S, &mut StageContext<'_, S>, Result<T>) -> Result + 'static,
-    ) -> Result<TaskKey> {
-        let task = self.task(move |me, ctx| match answer.take() {
-            Some(result) => then(me, ctx, result),
-            None => Ok(()),
-        });
-        self.state.await_answer(self.services, |_| task)
+        key_of(self.state, task)
     }
 
     /// Creates a completion and the completer that delivers its result, for
     /// [`on_complete`](StageContext::on_complete): another thread that holds the completer can give
     /// this stage a value.
     ///
-    /// Waiting for the completion on this loop fails with [`Error::WouldDeadlock`], because this
-    /// channel is assumed to complete it.
+    /// Waiting for the completion on this loop fails with
+    /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock), because this channel is assumed to
+    /// complete it.
     pub fn completer<T>(&self) -> (Completer<T>, Completion<T>) {
         Completer::new(self.state.id().event_loop)
     }

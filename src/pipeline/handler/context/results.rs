@@ -3,11 +3,11 @@
 use super::{Context, handler_task::HandlerTask};
 use crate::{
     channel::TaskKey,
-    error::{Error, Result, SendError},
+    error::{Result, SendError},
     pipeline::{
-        answer_waker::AnswerWaker,
+        answer_waker::{await_completion, key_of},
         handler::Handler,
-        offload::{Answer, Offloaded},
+        offload::offload,
         spawned::Spawned,
     },
     sync::{Completer, Completion},
@@ -25,7 +25,7 @@ impl<H: Handler> Context<'_, H> {
     /// run. The works of one channel run in parallel if the pool has threads. Their results are
     /// delivered in the order in which they are ready, also when the loop's queue is full.
     ///
-    /// If the work panics, `then` gets [`Error::Panicked`].
+    /// If the work panics, `then` gets [`Error::Panicked`](crate::Error::Panicked).
     ///
     /// When the channel starts to close or the task is [cancelled](Context::cancel), the result is
     /// dropped. `then` is dropped as well: at once after a cancel, otherwise when the channel is
@@ -55,9 +55,10 @@ impl<H: Handler> Context<'_, H> {
     /// ```
     ///
     /// # Errors
-    /// - [`Error::Full`] if the pool's queue is full or the channel has reached its limit of tasks.
-    /// - [`Error::Closed`] if the channel is closing.
-    /// - [`Error::Io`] if no thread can be started.
+    /// - [`Error::Full`](crate::Error::Full) if the pool's queue is full or the channel has reached
+    ///   its limit of tasks.
+    /// - [`Error::Closed`](crate::Error::Closed) if the channel is closing.
+    /// - [`Error::Io`](crate::Error::Io) if no thread can be started.
     ///
     /// The work is returned and `then` is dropped.
     pub fn offload<T, W>(
@@ -69,25 +70,12 @@ impl<H: Handler> Context<'_, H> {
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
     {
-        let (state, services) = (&mut *self.state, &mut *self.services);
-        let answer = Answer::new();
-        let cell = answer.downgrade();
-        let task = HandlerTask::boxed(move |me: &mut H, ctx: &mut Context<'_, H>| match answer.take() {
-            Some(result) => then(me, ctx, result),
-            None => Ok(()),
-        });
-        let key = match state.await_answer(services, |_| task) {
-            Ok(key) => key,
-            Err(reason) => return Err(SendError::new(work, reason)),
-        };
-        let work = Offloaded::new(work, cell, services.sender.clone(), state.key(), key);
-        match services.workers.submit(work) {
-            Ok(()) => Ok(key),
-            Err(refused) => {
-                state.timing.cancel(services, key);
-                Err(refused.map(|offload| offload.work))
-            }
-        }
+        offload(self.state, self.services, work, |answer| {
+            HandlerTask::boxed(move |me: &mut H, ctx: &mut Context<'_, H>| match answer.take() {
+                Some(result) => then(me, ctx, result),
+                None => Ok(()),
+            })
+        })
     }
 
     /// Runs `future` on the executor of the group. Then runs `then` with this handler and the
@@ -100,8 +88,8 @@ impl<H: Handler> Context<'_, H> {
     /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks) until it has
     /// run.
     ///
-    /// If the future panics, `then` gets [`Error::Panicked`]. If the executor drops the future,
-    /// `then` gets [`Error::Cancelled`].
+    /// If the future panics, `then` gets [`Error::Panicked`](crate::Error::Panicked). If the
+    /// executor drops the future, `then` gets [`Error::Cancelled`](crate::Error::Cancelled).
     ///
     /// When the task is [cancelled](Context::cancel) or the channel closes, `then` is dropped, and
     /// the executor is woken to drop the future. A shutdown of the loop does not cancel the task: a
@@ -129,10 +117,10 @@ impl<H: Handler> Context<'_, H> {
     /// ```
     ///
     /// # Errors
-    /// - [`Error::Setting`] if the group has no
+    /// - [`Error::Setting`](crate::Error::Setting) if the group has no
     ///   [executor](crate::group::EventLoopGroupBuilder::executor).
-    /// - [`Error::Full`] if the channel has reached its limit of tasks.
-    /// - [`Error::Closed`] if the channel is closing.
+    /// - [`Error::Full`](crate::Error::Full) if the channel has reached its limit of tasks.
+    /// - [`Error::Closed`](crate::Error::Closed) if the channel is closing.
     /// - The executor's error if it does not accept the future.
     ///
     /// The future is returned and `then` is dropped.
@@ -170,7 +158,7 @@ impl<H: Handler> Context<'_, H> {
     /// supports that.
     ///
     /// # Errors
-    /// [`Error::Setting`] if the group does not have an executor.
+    /// [`Error::Setting`](crate::Error::Setting) if the group does not have an executor.
     #[cfg(feature = "tower")]
     pub(crate) fn poll_here(&self, poll: &mut dyn FnMut()) -> Result<bool> {
         Ok(self.services.executor.get()?.poll_here(poll))
@@ -190,8 +178,8 @@ impl<H: Handler> Context<'_, H> {
     /// The task counts towards
     /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks). Beyond the
     /// limit, or if the channel is closing, `then` and the completion are dropped, and the returned
-    /// key names no task. Beyond the limit [`Handler::error`] gets [`Error::Full`] when the running
-    /// callback has returned.
+    /// key names no task. Beyond the limit [`Handler::error`] gets
+    /// [`Error::Full`](crate::Error::Full) when the running callback has returned.
     ///
     /// ```
     /// # use netwheel::{codec::RawBytes, prelude::*};
@@ -225,27 +213,20 @@ impl<H: Handler> Context<'_, H> {
         completion: Completion<T>,
         then: impl FnOnce(&mut H, &mut Context<'_, H>, Result<T>) -> Result + 'static,
     ) -> TaskKey {
-        match self.await_completion(completion, then) {
-            Ok(key) => key,
-            Err(Error::Closed) => TaskKey::NONE,
-            Err(_) => {
-                self.state.note_refused_task();
-                TaskKey::NONE
-            }
-        }
+        let task = self.await_completion(completion, then);
+        key_of(self.state, task)
     }
 
     /// # Errors
-    /// [`Error::Closed`] if the channel is closing, or [`Error::Full`] if it has reached its limit
-    /// of tasks. Both arguments are dropped.
+    /// [`Error::Closed`](crate::Error::Closed) if the channel is closing, or
+    /// [`Error::Full`](crate::Error::Full) if it has reached its limit of tasks. Both arguments are
+    /// dropped.
     fn await_completion<T: 'static>(
         &mut self,
         completion: Completion<T>,
         then: impl FnOnce(&mut H, &mut Context<'_, H>, Result<T>) -> Result + 'static,
     ) -> Result<TaskKey> {
-        let (sender, channel) = (self.services.sender.clone(), self.state.key());
-        self.state.await_answer(self.services, |key| {
-            completion.wake_when_done(AnswerWaker::waker(sender, channel, key));
+        await_completion(self.state, self.services, completion, |completion| {
             HandlerTask::boxed(move |me: &mut H, ctx: &mut Context<'_, H>| match completion.take() {
                 Some(result) => then(me, ctx, result),
                 None => Ok(()),
@@ -255,8 +236,9 @@ impl<H: Handler> Context<'_, H> {
 
     /// Creates a completion and the completer that delivers its result.
     ///
-    /// Waiting for the completion on this loop fails with [`Error::WouldDeadlock`], because this
-    /// channel is assumed to complete it.
+    /// Waiting for the completion on this loop fails with
+    /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock), because this channel is assumed to
+    /// complete it.
     pub fn completer<T>(&self) -> (Completer<T>, Completion<T>) {
         Completer::new(self.state.id().event_loop)
     }
