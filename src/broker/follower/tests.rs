@@ -472,7 +472,7 @@ fn miss(store: &Store, member: &mut Member, missed: Missed) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn members_receive_every_message_in_order_or_are_told(ops in prop::collection::vec(op(), 1..120)) {

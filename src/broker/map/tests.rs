@@ -693,11 +693,13 @@ fn serve(simulation: &mut Simulation) {
 
 #[test]
 fn entries_are_set_again_in_batches_after_another_lease_has_begun() {
+    // Two full batches and the smallest third one.
+    const ENTRIES: usize = 2001;
     let mut simulation = Simulation::new();
     simulation.map = MapState::new(MapLimits { entries: 10_000, bytes: 1 << 20, ..LIMITS }, "a".to_owned());
     simulation.read = None;
     simulation.map.holdings.set_node(simulation.lease.clone());
-    for n in 0..2500 {
+    for n in 0..ENTRIES {
         let key = Bytes::from(n.to_string());
         simulation.unanswered += 1;
         let request = HoldRequest::Hold { value: "x".into(), condition: None, caller: (key.clone(), true) };
@@ -713,7 +715,7 @@ fn entries_are_set_again_in_batches_after_another_lease_has_begun() {
     simulation.run(Op::BeginLease);
     serve(&mut simulation);
     assert_eq!(simulation.updates, 6);
-    assert_eq!((simulation.held.len(), simulation.lost), (2500, 0));
+    assert_eq!((simulation.held.len(), simulation.lost), (ENTRIES, 0));
     simulation.finish();
 }
 

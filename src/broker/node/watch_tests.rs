@@ -232,7 +232,7 @@ impl Topic {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
     fn members_have_everything_after_some_intervals(ops in prop::collection::vec(op(), 1..60)) {

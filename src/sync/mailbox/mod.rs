@@ -459,7 +459,7 @@ mod tests {
 
     #[test]
     fn e_59_entries_accepted_before_the_close_are_taken() {
-        for _ in 0..if cfg!(miri) { 10 } else { 200 } {
+        for _ in 0..if cfg!(miri) { 10 } else { 100 } {
             let (mailbox, mut inbox) = mailbox(usize::MAX);
             std::thread::scope(|scope| {
                 let put = || (0..).take_while(|n| mailbox.put(*n).is_ok()).count();

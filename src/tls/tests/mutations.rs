@@ -1,6 +1,6 @@
 //! Damaged handshakes and records: errors, never panics.
 //!
-//! `NETWHEEL_TLS_MUTATIONS` sets the number of cases (default 10,000, half for each version).
+//! `NETWHEEL_TLS_MUTATIONS` sets the number of cases (default 2,000, half for each version).
 
 use super::{
     forger::Forger,
@@ -12,7 +12,7 @@ use std::{env, sync::Arc};
 /// Returns the number of cases for each version.
 fn cases() -> u64 {
     let total = env::var("NETWHEEL_TLS_MUTATIONS").ok().and_then(|n| n.parse().ok());
-    total.unwrap_or(10_000) / VERSIONS.len() as u64
+    total.unwrap_or(2000) / VERSIONS.len() as u64
 }
 
 /// Damages `bytes` in one to four places: bits, bytes, lengths, order.

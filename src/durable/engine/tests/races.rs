@@ -1,6 +1,6 @@
 //! Random orders of the messages between the loop and the thread of the store.
 //!
-//! `NETWHEEL_RACES` sets the number of rounds, `NETWHEEL_RACES_SEED` the seed of the first one.
+//! `NETWHEEL_RACES` sets the number of rounds (default 6), `NETWHEEL_RACES_SEED` the seed of the first one.
 
 use super::simulation::{LIMITS, SECOND, START, new_timer};
 use crate::{
@@ -484,7 +484,7 @@ fn play(rules: Rules) {
     let setting = |name| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
     let first = setting("NETWHEEL_RACES_SEED").unwrap_or_else(|| fastrand::u64(..));
     let mut given_up = 0;
-    let rounds = setting("NETWHEEL_RACES").unwrap_or(20);
+    let rounds = setting("NETWHEEL_RACES").unwrap_or(6);
     for round in 0..rounds {
         let seed = first.wrapping_add(round);
         println!("seed {seed}");
