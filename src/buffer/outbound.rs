@@ -522,7 +522,7 @@ mod tests {
 
     fn content() -> impl Strategy<Value = Vec<u8>> {
         // A running pattern from a random start is cheap, and distinguishes positions. Whole slices
-        // are copied here and in `check`, because a step for each byte is slow without optimisation.
+        // are copied here and in `check`: a step for each byte is slow without optimisation.
         (size(), any::<u8>()).prop_map(|(size, first)| {
             let pattern: Vec<u8> = (0..=u8::MAX).map(|n| first.wrapping_add(n)).collect();
             let mut bytes = pattern.repeat(size / pattern.len() + 1);

@@ -1,6 +1,7 @@
 //! Random orders of the messages between the loop and the thread of the store.
 //!
-//! `NETWHEEL_RACES` sets the number of rounds (default 6), `NETWHEEL_RACES_SEED` the seed of the first one.
+//! `NETWHEEL_RACES` sets the number of rounds (default 6), `NETWHEEL_RACES_SEED` the seed of the
+//! first one.
 
 use super::simulation::{LIMITS, SECOND, START, new_timer};
 use crate::{
