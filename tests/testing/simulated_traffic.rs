@@ -221,7 +221,7 @@ fn traffic(simulation: &mut Simulation) -> Result<(), Failure> {
 
 #[test]
 fn traffic_survives_all_faults() {
-    let explored = Exploration::new(2).faults(Faults::all()).run(traffic);
+    let explored = Exploration::new(1).faults(Faults::all()).run(traffic);
     let explored = explored.unwrap_or_else(|failure| panic!("{failure}"));
     eprintln!(
         "{} events, {} states, {:?}, {} pairs",

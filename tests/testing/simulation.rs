@@ -25,7 +25,7 @@ mod readme {
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The seeds of each test that explores. A seed takes 12 to 25 ms of a core in a debug build.
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 40;
 
 fn echo_server() -> Result {
     let group = EventLoopGroup::builder().threads(2).build()?;
@@ -170,7 +170,7 @@ fn a_killed_server_is_started_again() {
     for fault in ["node-killed", "node-loses-power"] {
         assert!(explored.faults().any(|(name, _)| name == fault), "no seed has {fault}");
     }
-    assert!(explored.reached("server started again") > 10);
+    assert!(explored.reached("server started again") > 4);
 }
 
 #[test]

@@ -105,5 +105,6 @@ fn run_until_settled(
 
 #[test]
 fn chats_stay_in_order_amid_all_faults() {
-    explore(3, Faults::all(), STATES, chat);
+    // A seed takes seconds. `.ci/run` runs more.
+    explore(1, Faults::all(), STATES, chat);
 }

@@ -88,8 +88,8 @@ pub(super) fn until_ok<T>(mut attempt: impl FnMut() -> netwheel::Result<T>) -> T
     }
 }
 
-/// Runs a scenario with `seeds` seeds, or with as many as `NETWHEEL_SEEDS` says. From 20 seeds on,
-/// each of `states` has to be reached.
+/// Runs a scenario with `seeds` seeds, or with as many as `NETWHEEL_SEEDS` says, as in `.ci/run`.
+/// From 20 seeds on, each of `states` has to be reached.
 pub(super) fn explore(
     seeds: u64,
     faults: Faults,

@@ -273,7 +273,7 @@ fn without_times(entries: &str) -> String {
 #[test]
 fn closures_do_what_the_scripts_do() {
     let Some(servers) = Servers::with_broker_scripts() else { return };
-    for seed in 1..=20 {
+    for seed in 1..=8 {
         let connections = || [servers.real.connect(), servers.double.connect()];
         let (mut clients, mut listeners) = (connections(), connections());
         for client in &mut clients {

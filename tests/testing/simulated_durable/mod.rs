@@ -14,7 +14,7 @@ use std::{cell::RefCell, collections::BTreeMap, time::Duration};
 /// How often oracles have seen something, over all seeds.
 type Totals = RefCell<BTreeMap<&'static str, u64>>;
 
-/// The number of seeds; `NETWHEEL_SEEDS` overrides it, for long runs by hand.
+/// The number of seeds; `NETWHEEL_SEEDS` overrides it, in `.ci/run` and for long runs by hand.
 fn seeds(usual: u64) -> u64 {
     std::env::var("NETWHEEL_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(usual)
 }

@@ -41,7 +41,7 @@ fn one_node(simulation: &mut Simulation, disk: &MemoryDisk, totals: &Totals) -> 
 #[test]
 fn a_node_with_a_disk_loses_nothing() {
     let totals = Totals::default();
-    let explored = Exploration::new(seeds(6))
+    let explored = Exploration::new(seeds(2))
         .faults(Faults::all())
         .run(|simulation| one_node(simulation, &MemoryDisk::new(), &totals));
     let states = [
@@ -61,7 +61,7 @@ fn a_node_with_a_disk_loses_nothing() {
 #[test]
 fn a_disk_that_loses_what_it_has_synced_is_found() {
     let faults = Faults::none().rate("node-loses-power", 50_000);
-    let failure = Exploration::new(20).first_seed(1).faults(faults).run(|simulation| {
+    let failure = Exploration::new(20).first_seed(1).run_twice(false).faults(faults).run(|simulation| {
         let disk = MemoryDisk::new();
         disk.sync_every(10).expect("within its limits");
         one_node(simulation, &disk, &Totals::default())

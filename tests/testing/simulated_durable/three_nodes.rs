@@ -81,7 +81,7 @@ const STATES: [&str; 6] = [
 #[test]
 fn three_nodes_lose_nothing_and_are_never_early() {
     let totals = Totals::default();
-    let explored = Exploration::new(seeds(3))
+    let explored = Exploration::new(seeds(1))
         .faults(Faults::all().rate("clock-jumps", 0))
         .run(|simulation| three_nodes(simulation, false, &totals));
     report(explored, &totals, &STATES);
@@ -98,7 +98,7 @@ fn three_nodes_whose_clocks_jump_lose_nothing() {
         .rate("node-stalls", 30_000)
         .rate("link-cut", 30_000);
     let explored =
-        Exploration::new(seeds(2)).faults(faults).run(|simulation| three_nodes(simulation, true, &totals));
+        Exploration::new(seeds(1)).faults(faults).run(|simulation| three_nodes(simulation, true, &totals));
     report(explored, &totals, &STATES[..2]);
 }
 
@@ -106,7 +106,7 @@ fn three_nodes_whose_clocks_jump_lose_nothing() {
 #[test]
 fn a_database_that_loses_what_it_has_committed_is_found() {
     let faults = Faults::none().rate("node-loses-power", 50_000);
-    let failure = Exploration::new(20).first_seed(1).faults(faults).run(|simulation| {
+    let failure = Exploration::new(20).first_seed(1).run_twice(false).faults(faults).run(|simulation| {
         let database = database(simulation);
         database.disk().sync_every(30).expect("within its limits");
         three_nodes_on(&database, simulation, false, &Totals::default())

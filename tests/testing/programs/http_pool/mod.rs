@@ -89,7 +89,7 @@ fn calls(simulation: &mut Simulation, slack: Duration) -> Result<(), Failure> {
 
 #[test]
 fn calls_get_their_own_responses_amid_all_faults() {
-    explore(3, Faults::all(), STATES, |simulation| calls(simulation, 10 * SECOND));
+    explore(1, Faults::all(), STATES, |simulation| calls(simulation, 10 * SECOND));
 }
 
 /// Without faults of the client's machine, calls end within a tick of their limit.
@@ -100,5 +100,5 @@ fn calls_end_at_their_limit() {
         ["slow-turn", "node-stalls", "clock-jumps", "poll-fails", "poll-spins", "out-of-descriptors"]
             .into_iter()
             .fold(faults, |faults, name| faults.rate(name, 0));
-    explore(3, faults, STATES, |simulation| calls(simulation, 300 * MS));
+    explore(1, faults, STATES, |simulation| calls(simulation, 300 * MS));
 }
