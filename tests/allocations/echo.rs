@@ -19,7 +19,7 @@ use std::{
 };
 
 const WARM_UP: usize = 1_000;
-const ECHOES: usize = 10_000;
+const ECHOES: usize = 3000;
 
 /// Starts a server of one loop with idle timeouts, and connects to it.
 fn serve_echo<C>(codec: C) -> (EventLoopGroup, TcpStream)

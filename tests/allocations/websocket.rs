@@ -12,7 +12,7 @@ use netwheel::{
 use std::io::{Read, Write};
 
 const WARM_UP: usize = 1_000;
-const ECHOES: usize = 10_000;
+const ECHOES: usize = 3000;
 
 struct Echo;
 

@@ -302,7 +302,7 @@ fn c_08_a_close_during_a_close_completes_with_it() {
 /// third callback registers a fourth while it runs.
 #[test]
 fn c_33_close_callbacks_run_on_the_loop_in_order_of_registration() {
-    const BATCHES: usize = 100;
+    const BATCHES: usize = 40;
     const BATCH: usize = 1000;
 
     struct Announced(mpsc::Sender<Channel<Bytes>>);

@@ -247,7 +247,7 @@ fn w_13_a_refusal_and_stop_keep_the_count_correct_and_run_hooks() {
 
 #[test]
 fn w_14_an_addition_that_races_with_stop_is_refused_or_returned() {
-    for _ in 0..100 {
+    for _ in 0..30 {
         let timer = real();
         let (adds, adding) = channel();
         let adders: Vec<_> = (0..3)

@@ -331,7 +331,7 @@ impl QueueModel {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
     fn w_24_wheel_agrees_with_a_sorted_map(

@@ -281,7 +281,7 @@ fn run(steps: &[Step]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
     fn a_channel_behaves_like_a_list_whose_messages_are_replaced_in_place(steps in steps()) {

@@ -48,7 +48,7 @@ fn assert_no_tracked_write_waits(channel: &mut EmbeddedChannel<Bytes>) {
 #[test]
 fn any_number_of_replaced_tracked_writes_completes() {
     const KEYS: usize = 7;
-    const WRITES: usize = 3 * MAX_TRACKED;
+    const WRITES: usize = MAX_TRACKED + MAX_TRACKED / 4;
     let (mut channel, log) = blocked(ChannelOptions::new());
     let (handle, results) = (channel.channel(), Results::default());
     for n in 0..WRITES {

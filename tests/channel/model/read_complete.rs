@@ -238,7 +238,7 @@ fn story(options: &ChannelOptions, steps: &[Step], apart: bool) -> Vec<String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn callbacks_are_the_same_whether_read_complete_is_a_separate_call(

@@ -65,7 +65,7 @@ fn counted(seed: u64, server: &RedisServer) -> (Vec<String>, i64) {
 
 #[test]
 fn every_command_completes_and_says_the_truth() {
-    let seeds = std::env::var("NETWHEEL_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(30);
+    let seeds = std::env::var("NETWHEEL_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(15);
     let mut uncertain_runs = 0;
     for seed in 1..=seeds {
         let server = redis().persistence(Persistence::Always);
@@ -157,7 +157,7 @@ fn published(seed: u64) -> (BTreeSet<u64>, Vec<Heard>) {
 
 #[test]
 fn between_subscribed_and_lost_no_message_is_missed() {
-    let seeds = std::env::var("NETWHEEL_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(12);
+    let seeds = std::env::var("NETWHEEL_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(6);
     let mut losses = 0;
     for seed in 1..=seeds {
         let (executed, heard) = published(seed);

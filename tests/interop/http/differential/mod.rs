@@ -19,7 +19,7 @@ use requests::{Draft, one_in};
 use std::{collections::BTreeMap, env};
 
 /// The number of streams, unless `NETWHEEL_HTTP_CASES` is set.
-const CASES: usize = 10_000;
+const CASES: usize = 3000;
 
 /// Streams that are parsed by one process.
 const BATCH: usize = 10_000;
