@@ -71,6 +71,11 @@ impl Lane {
         dropped.into_iter().for_each(|id| drop(self.remove(id)));
     }
 
+    /// Returns whether the lane holds the timers of a topic.
+    pub(super) fn has_topic(&self, topic: usize) -> bool {
+        self.topics.contains(topic)
+    }
+
     /// Returns the key up to which everything is loaded.
     pub(super) fn loaded_to(&self) -> DueKey {
         self.loaded_to

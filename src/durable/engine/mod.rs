@@ -8,8 +8,9 @@
 //! - A timer is in one place: in the store only, in the [`Window`], in `runs`, or in `changing`.
 //!   A row that arrives while its timer is in `changing` is dropped, because the outcome has a
 //!   newer one. A row that arrives during a run is kept with the run if it is another one.
-//! - A timer fires only if its due time has passed by the wall clock of that very call, and if the
-//!   lease is valid. The exceptions are at-most-once runs, which the store has ended before.
+//! - A timer fires only if its due time has passed by the wall clock of that very call, if the
+//!   lease is valid, and if its topic is not paused. The exceptions are at-most-once runs, which
+//!   the store has ended before.
 //! - A command on a timer that runs, or is being changed, waits until that has ended. So a command
 //!   that was completed with `true` is never followed by a run that it should have prevented.
 //! - At most `max_running` runs have not ended, and they take at most `max_running_bytes`, or there

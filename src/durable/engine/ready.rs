@@ -7,23 +7,9 @@ use super::{
 };
 use crate::{
     clock::nanos,
-    durable::{
-        id::TimerId,
-        policy::Delivery,
-        store::{Begun, TimerRow},
-    },
+    durable::{id::TimerId, policy::Delivery, store::TimerRow},
 };
 use std::time::Duration;
-
-/// Returns a timer that waits again, though its attempt was counted. The store does not count that
-/// attempt again.
-fn not_begun(mut row: TimerRow) -> TimerRow {
-    if row.begun == Begun::Counted {
-        row.begun = Begun::Noted;
-        row.attempts = row.attempts.saturating_sub(1);
-    }
-    row
-}
 
 impl Engine {
     /// Puts a run into the queue for its handler.
@@ -61,18 +47,20 @@ impl Engine {
     }
 
     /// Fires a ready run. Permission may have been given a while ago: if the lease has ended or the
-    /// clock was set back since then, the timer waits in the window again.
+    /// clock was set back since then, the timer waits in the window again. If its topic was paused,
+    /// the timer waits in the store.
     fn fire(&mut self, id: TimerId, now: Now, steps: &mut Vec<EngineStep>) {
         let Some(mut run) = self.runs.remove(id) else { return };
         self.begun_alone(id);
         let is_own = self.lease.as_ref().is_none_or(|lease| lease.owns_claim(&run.row));
-        let may_fire = run.row.key.due <= now.wall && self.may_fire(now) && is_own;
+        let is_paused = self.window.is_paused(run.row.topic);
+        let may_fire = run.row.key.due <= now.wall && self.may_fire(now) && is_own && !is_paused;
         if may_fire || self.has_ended(&run) {
             run.phase = RunPhase::TopicHandler;
             steps.push(EngineStep::Fire(self.firing(&mut run, now)));
             self.runs.insert(run);
         } else {
-            let row = run.replaced.map_or_else(|| not_begun(run.row), |row| *row);
+            let row = run.replaced.map_or_else(|| self.suspects.not_begun(run.row), |row| *row);
             self.insert(row);
             self.next_command(id, now, steps);
         }

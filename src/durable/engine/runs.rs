@@ -52,6 +52,7 @@ impl Engine {
     }
 
     fn begin(&mut self, row: TimerRow, permit: Permit, now: Now, steps: &mut Vec<EngineStep>) {
+        let row = self.suspects.begins(row);
         let id = row.key.id;
         let held = row.held();
         let plan = self.plan(&row, now);

@@ -6,8 +6,11 @@
 //! interrupted before, begin one after the other: if one of them ends the program again, it is
 //! known.
 
-use crate::durable::store::{Begun, TimerRow};
-use std::collections::BTreeMap;
+use crate::durable::{
+    id::TimerId,
+    store::{Begun, TimerRow},
+};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How many of the timers that were due first begin alone after a program has ended. The one that
 /// has ended it is probably among them. The others are noted in groups, so that a large backlog
@@ -22,6 +25,9 @@ pub(super) struct Suspects {
     /// The time of the first poll for each suspect partition and epoch.
     partitions: BTreeMap<(u32, i64), i64>,
     alone: u32,
+    /// Timers whose attempt the store has counted, and whose handlers were not called. They may be
+    /// loaded again. Suspects begin alone, so there are few.
+    not_begun: BTreeSet<TimerId>,
 }
 
 /// How the attempt of a suspect begins.
@@ -74,4 +80,27 @@ impl Suspects {
     pub(super) fn begins_alone(&mut self) {
         self.alone = self.alone.saturating_sub(1);
     }
+
+    /// Returns a timer that waits again, though its attempt may have been counted.
+    pub(super) fn not_begun(&mut self, row: TimerRow) -> TimerRow {
+        if row.begun == Begun::Counted {
+            self.not_begun.insert(row.key.id);
+        }
+        uncounted(row)
+    }
+
+    /// Returns a timer that begins. If its attempt was counted by this program and has not begun,
+    /// it was not interrupted.
+    pub(super) fn begins(&mut self, row: TimerRow) -> TimerRow {
+        if self.not_begun.remove(&row.key.id) { uncounted(row) } else { row }
+    }
+}
+
+/// Takes the count of an attempt back. The store does not count that attempt again.
+fn uncounted(mut row: TimerRow) -> TimerRow {
+    if row.begun == Begun::Counted {
+        row.begun = Begun::Noted;
+        row.attempts = row.attempts.saturating_sub(1);
+    }
+    row
 }

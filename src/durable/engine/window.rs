@@ -106,6 +106,11 @@ impl Window {
         }
     }
 
+    /// Returns whether the timers of a topic are left in the store.
+    pub(super) fn is_paused(&self, topic: usize) -> bool {
+        self.part_of.get(topic).is_none_or(|part| !self.parts[*part].lane.has_topic(topic))
+    }
+
     /// Returns the first timer that may run when it is due.
     pub(super) fn first(&self) -> Option<DueKey> {
         self.next().map(|(key, _)| key)

@@ -36,8 +36,9 @@ impl DurableTimers {
     ///
     /// The pause is stored. It holds for all nodes and after a restart, also for programs that do
     /// not have the topic at the moment. When the completion is done, this node begins no more runs
-    /// of the topic. Other nodes follow when they renew their lease, about once per second. Runs
-    /// that have begun go on, and are stored as usual when they are answered.
+    /// of the topic, except for [at-most-once](crate::durable::Delivery::AtMostOnce) runs that the
+    /// store has ended already. Other nodes follow when they renew their lease, about once per
+    /// second. Runs that have begun go on, and are stored as usual when they are answered.
     ///
     /// Starts and commands work as usual. A timer of a paused topic that is
     /// [run](DurableTimers::run_now) is due at once, and fires when the topic goes on.

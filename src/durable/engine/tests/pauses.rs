@@ -1,6 +1,9 @@
 //! Paused topics.
 
-use super::simulation::{LIMITS, MINUTE, SECOND, START, Simulation};
+use super::{
+    leases::lease,
+    simulation::{LIMITS, MINUTE, SECOND, START, Simulation},
+};
 use crate::durable::{
     engine::{
         Engine, Limits, Now, Rules,
@@ -99,6 +102,60 @@ fn a_full_memory_of_a_paused_topic_leaves_room_for_the_others() {
     simulation.run_until(MINUTE);
     assert_eq!(simulation.fired.iter().map(|fired| fired.id).collect::<Vec<_>>(), free);
     assert!(simulation.fired.iter().all(|fired| fired.at == fired.scheduled));
+}
+
+/// Their claims are answered before the engine learns of the pause.
+#[test]
+fn claimed_runs_of_a_paused_topic_wait_in_the_store() {
+    let mut simulation = Simulation::with_topics(vec![RULES, RULES], LIMITS, Some(Some(lease())));
+    let paused: Vec<TimerId> = (0..50).map(|_| simulation.start_in(0, SECOND)).collect();
+    let other = simulation.start_in(1, SECOND);
+    simulation.run_until(SECOND - 1);
+    simulation.pass(1);
+    simulation.poll();
+    assert_eq!((simulation.fired.len(), simulation.metrics.running.read()), (0, 51));
+    simulation.pause(0, true);
+    simulation.run_until(10 * SECOND);
+    assert_eq!(simulation.fired.iter().map(|fired| fired.id).collect::<Vec<_>>(), [other]);
+    assert_eq!((simulation.stored().len(), simulation.metrics.running.read()), (50, 0));
+    simulation.pause(0, false);
+    simulation.run_until(11 * SECOND);
+    assert_eq!(simulation.fired[1..].iter().map(|fired| fired.id).collect::<Vec<_>>(), paused);
+    assert_eq!(simulation.stored(), []);
+}
+
+/// The attempt was counted, but its handler was not called.
+#[test]
+fn a_pause_costs_a_suspect_no_attempt() {
+    let mut simulation = topics(&[Rules { retry: Retry::never(), ..RULES }]);
+    let id = simulation.start(SECOND);
+    simulation.restart();
+    simulation.pass(2 * SECOND);
+    simulation.poll();
+    simulation.poll();
+    assert_eq!((simulation.fired.len(), simulation.stored()[0].attempts), (0, 1));
+    simulation.pause(0, true);
+    simulation.run_until(10 * SECOND);
+    assert_eq!(simulation.fired, []);
+    simulation.pause(0, false);
+    simulation.run_until(11 * SECOND);
+    let fired: Vec<_> = simulation.fired.iter().map(|fired| (fired.id, fired.attempt)).collect();
+    assert_eq!((fired, simulation.metrics.interrupted.read()), (vec![(id, 1)], 0));
+    assert_eq!(simulation.stored(), []);
+}
+
+/// The store has ended it, so it would be lost otherwise.
+#[test]
+fn an_at_most_once_run_that_has_ended_in_the_store_fires_in_a_pause() {
+    let mut simulation = topics(&[Rules { delivery: Delivery::AtMostOnce, ..RULES }]);
+    let id = simulation.start(SECOND);
+    simulation.run_until(SECOND - 1);
+    simulation.pass(1);
+    simulation.poll();
+    assert_eq!((simulation.fired.len(), simulation.stored()), (0, Vec::new()));
+    simulation.pause(0, true);
+    simulation.settle();
+    assert_eq!(simulation.fired.iter().map(|fired| fired.id).collect::<Vec<_>>(), [id]);
 }
 
 /// Otherwise the timers of the topic would count as loaded.
