@@ -6,7 +6,7 @@ use crate::{
         dead_work::{DeadAction, DeadWork},
         engine::{EngineMessage, Permit},
         request::StoreRequest,
-        store::{DeadLetters, StoreError, TopicCounts},
+        store::{DeadLetters, StoreError, TopicCounts, TopicSet},
     },
     sync::Completer,
 };
@@ -28,6 +28,11 @@ impl Writer {
         }
         match self.store.set_paused(topic, is_paused) {
             Ok(true) => {
+                // Not by counting: that may fail, after the pause was stored.
+                if let Some(index) = self.topics.iter().position(|kept| kept.name == topic) {
+                    let change = if is_paused { TopicSet::insert } else { TopicSet::remove };
+                    change(&mut self.paused, index);
+                }
                 self.count();
                 self.maintain();
                 let pausing = Some((completer, permit));

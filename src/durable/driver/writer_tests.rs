@@ -1,26 +1,34 @@
 //! Tests of the order in which the writer carries requests out.
 
-use super::writer::Writer;
+use super::{kept_topic::KeptTopic, writer::Writer};
 use crate::{
     clock::{ManualClock, TimeSource},
     durable::{
-        engine::{EngineInbox, Purpose},
+        engine::{EngineInbox, EngineMessage, Permit, Purpose},
         id::TimerId,
         metrics::Metrics,
+        policy::KeepDead,
         request::{StoreReply, StoreRequest},
-        store::{Change, MemoryDisk},
+        store::{
+            Change, LoadRange, Loaded, MemoryDisk, Outcome, StoreError, TimerFilter, TimerInfo, TimerStore,
+            TopicCounts, TopicSet,
+        },
         timer_clock::TimerClock,
     },
-    sync::{Sender, channel, loop_id},
+    sync::{Permits, Sender, channel, completion, loop_id},
 };
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 fn writer() -> (Writer, Sender<StoreRequest>) {
+    writer_on(MemoryDisk::new().open().unwrap())
+}
+
+fn writer_on(store: impl TimerStore + 'static) -> (Writer, Sender<StoreRequest>) {
     let (sender, requests) = channel();
     let clock = Arc::new(TimerClock::new(TimeSource::new(Arc::new(ManualClock::new()))));
     let inbox = Arc::new(EngineInbox::new(usize::MAX));
     let metrics = Arc::<Metrics>::default();
-    let store = Box::new(MemoryDisk::new().open().unwrap());
+    let store = Box::new(store);
     (Writer::new(store, requests, inbox, clock, metrics, Duration::ZERO, loop_id::next()), sender)
 }
 
@@ -43,4 +51,50 @@ fn changes_are_committed_between_two_renewals() {
     assert!(is_renewal(writer.next().as_ref()));
     assert_eq!((writer.batch.len(), writer.metrics.commits.read()), (0, 1));
     assert!(is_renewal(writer.next().as_ref()));
+}
+
+/// A store whose pauses work, and whose counts do not.
+struct Uncounted;
+
+impl TimerStore for Uncounted {
+    fn attach(&mut self, _: &[String]) -> Result<Vec<TopicCounts>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn commit(&mut self, _: &mut [Change], _: i64) -> Result<Vec<Outcome>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn load(&mut self, _: LoadRange) -> Result<Loaded, StoreError> {
+        Ok(Loaded { rows: Vec::new(), is_complete: true })
+    }
+
+    fn list(&mut self, _: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn counts(&mut self) -> Result<Vec<TopicCounts>, StoreError> {
+        Err(StoreError::Busy("injected".into()))
+    }
+
+    fn set_paused(&mut self, _: &str, _: bool) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+}
+
+#[test]
+fn the_engine_learns_of_a_pause_also_if_the_counts_fail() {
+    let (writer, _requests) = writer_on(Uncounted);
+    let kept = |name: &str| KeptTopic { name: name.to_owned(), keep: KeepDead::default() };
+    let mut writer = writer.with_topics(vec![kept("a"), kept("b")], [0].into_iter().collect());
+    for (topic, is_paused, expected) in [("b", true, vec![0, 1]), ("a", false, vec![1])] {
+        let (completer, _done) = completion(None);
+        let permit = Permit::take(&Arc::new(Permits::new(1))).unwrap();
+        writer.pause(topic, is_paused, completer, permit);
+        let told = writer.inbox.take(usize::MAX);
+        let [EngineMessage::Paused { topics, pausing: Some(_) }] = &told[..] else {
+            panic!("{}", told.len())
+        };
+        assert_eq!(*topics, expected.into_iter().collect::<TopicSet>());
+    }
 }

@@ -44,6 +44,13 @@ impl TopicSet {
         }
     }
 
+    /// Removes a topic.
+    pub(in crate::durable) fn remove(&mut self, topic: usize) {
+        if let Some(word) = self.words.get_mut(topic / BITS) {
+            *word &= !(1 << (topic % BITS));
+        }
+    }
+
     /// Returns the topics that are in this set only.
     pub(in crate::durable) fn without(&self, other: &TopicSet) -> TopicSet {
         let mut words = self.words;
@@ -78,6 +85,9 @@ mod tests {
         let some: TopicSet = [63, 255, 7].into_iter().collect();
         assert_eq!(format!("{:?}", all.without(&some)), "{0, 64}");
         assert!(all.without(&all).is_empty() && !all.is_empty());
+        let mut rest = all;
+        [64, 256].into_iter().for_each(|topic| rest.remove(topic));
+        assert_eq!(format!("{rest:?}"), "{0, 63, 255}");
     }
 
     #[test]
