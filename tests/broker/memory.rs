@@ -2,11 +2,16 @@
 
 use crate::{
     conformance::{self, Connection, Store},
-    support::wait::done,
+    members::Numbered,
+    support::{
+        loops::{advance, manual_group, the_loop},
+        wait::{done, wait_until},
+    },
 };
+use bytes::Bytes;
 use netwheel::{
     broker::{
-        Broker, BrokerError, MemoryBroker, TopicName,
+        Broker, BrokerError, MemoryBroker, TopicName, Topics,
         store::{BrokerEvent, MapChange, MapUpdate, Publication, ReadFrom},
     },
     testing::ManualClock,
@@ -104,6 +109,23 @@ fn topics_without_content_make_room_soon() {
     store.pass(Duration::from_secs(1));
     assert_eq!(publish(&next).unwrap().position.offset, 1);
     assert_eq!(publish(&said).unwrap().position.offset, 2, "a topic with a message has stayed");
+}
+
+/// The store would not know the positions of its members.
+#[test]
+fn a_followed_topic_without_content_makes_no_room() {
+    let (group, clock) = manual_group();
+    let store = MemoryBroker::builder().max_topics(1).build().unwrap();
+    let topics = Topics::builder(&group, store).build().unwrap();
+    let open = |name: &str| topics.topic(name, Numbered).open().unwrap();
+    let _watch = open("lobby").watch();
+    for _ in 0..12 {
+        let before = topics.metrics().verifications;
+        advance(the_loop(&group), &clock, Duration::from_secs(10));
+        wait_until("the partition is verified", || topics.metrics().verifications > before);
+    }
+    let full = done(open("next").publish(Bytes::from("x"))).unwrap_err();
+    assert!(matches!(BrokerError::of(&full), Some(BrokerError::Full(_))), "{full}");
 }
 
 #[test]

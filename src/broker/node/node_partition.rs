@@ -105,8 +105,8 @@ impl NodePartition {
         })
     }
 
-    pub(super) fn tick(&self) {
-        self.0.change(|state| (state.watch.tick(), ()));
+    pub(super) fn tick(&self, most: u64) {
+        self.0.change(|state| (state.watch.tick(most), ()));
     }
 
     pub(super) fn next_ask(&self) -> Option<(u64, Ask)> {

@@ -1,7 +1,8 @@
 //! `PartitionWatch`: when a node has to verify a partition. Pure.
 //!
 //! Invariants: one question is under way at a time. While events follow each other in sequence, and
-//! within an interval at least one does, nothing is asked. After a gap, and after each
+//! within an interval at least one does, nothing is asked, except that all topics are asked for
+//! after a number of intervals, so that the broker keeps them. After a gap, and after each
 //! interruption, all topics are asked for, with an answer that has everything before the event that
 //! revealed the gap. An event that arrives before the first answer reveals a gap, unless the answer
 //! reaches up to it.
@@ -26,6 +27,8 @@ pub(super) struct PartitionWatch {
     is_live: bool,
     /// Whether there was an event since the last tick.
     has_heard: bool,
+    /// The number of ticks since all topics were asked for.
+    ticks: u64,
     need: Option<Ask>,
     /// The question that was not answered. It is asked again after the next tick.
     failed: Option<Ask>,
@@ -90,10 +93,15 @@ impl PartitionWatch {
         is_gap
     }
 
-    /// An interval has passed.
-    pub(super) fn tick(&mut self) {
-        if !std::mem::take(&mut self.has_heard) && self.is_live {
-            self.need = self.need.max(Some(Ask::Sequence));
+    /// An interval has passed. All topics are asked for after `most` intervals without such a
+    /// question.
+    pub(super) fn tick(&mut self, most: u64) {
+        let is_quiet = !std::mem::take(&mut self.has_heard);
+        if self.is_live {
+            self.ticks += 1;
+            let quiet = is_quiet.then_some(Ask::Sequence);
+            let ask = if self.ticks >= most { Some(Ask::Topics) } else { quiet };
+            self.need = self.need.max(ask);
         }
         self.need = self.need.max(self.failed.take());
     }
@@ -125,6 +133,7 @@ impl PartitionWatch {
             return;
         }
         self.failed = None;
+        self.ticks = 0;
         if self.gap.is_some_and(|gap| has_all_before(found, gap)) {
             (self.need, self.gap) = (None, None);
         }
@@ -163,6 +172,9 @@ fn has_all_before(found: Sequence, event: Sequence) -> bool {
 mod tests {
     use super::*;
 
+    /// More intervals than a test has.
+    const MANY: u64 = 100;
+
     fn live() -> PartitionWatch {
         let mut watch = PartitionWatch::default();
         watch.following();
@@ -176,7 +188,7 @@ mod tests {
         let mut watch = live();
         for number in 8..20 {
             assert!(!watch.event(Sequence::new(1, number)), "late ones and the next ones");
-            watch.tick();
+            watch.tick(MANY);
             assert_eq!(watch.next_ask(), None);
         }
     }
@@ -239,14 +251,39 @@ mod tests {
     #[test]
     fn a_quiet_partition_is_asked_for_its_sequence() {
         let mut watch = live();
-        watch.tick();
+        watch.tick(MANY);
         assert_eq!(watch.next_ask(), Some((1, Ask::Sequence)));
         watch.answered(1, Sequence::new(1, 10));
         assert_eq!(watch.next_ask(), None);
-        watch.tick();
+        watch.tick(MANY);
         watch.next_ask();
         watch.answered(2, Sequence::new(1, 11));
         assert_eq!(watch.next_ask(), Some((3, Ask::Topics)), "an event was lost");
+    }
+
+    /// Otherwise the broker would remove the metadata of a topic that has members.
+    #[test]
+    fn all_topics_are_asked_for_after_some_intervals_also_if_events_arrive() {
+        for has_events in [false, true] {
+            let mut watch = live();
+            let mut asked = Vec::new();
+            for number in 11..20 {
+                if has_events {
+                    assert!(!watch.event(Sequence::new(1, number)));
+                }
+                watch.tick(3);
+                if let Some((question, ask)) = watch.next_ask() {
+                    watch.answered(question, Sequence::new(1, if has_events { number } else { 10 }));
+                    asked.push((number, ask));
+                }
+            }
+            let (sequence, topics) = (Ask::Sequence, Ask::Topics);
+            let quiet = [11, 12, 13, 14, 15, 16, 17, 18, 19]
+                .map(|number| (number, if number % 3 == 1 { topics } else { sequence }));
+            let expected =
+                if has_events { vec![(13, topics), (16, topics), (19, topics)] } else { quiet.into() };
+            assert_eq!(asked, expected);
+        }
     }
 
     #[test]
@@ -257,11 +294,11 @@ mod tests {
         watch.failed(1);
         assert!(!watch.event(Sequence::new(1, 13)));
         assert_eq!(watch.next_ask(), None, "not before the next tick");
-        watch.tick();
+        watch.tick(MANY);
         assert_eq!(watch.next_ask(), Some((2, Ask::Topics)));
         watch.answered(2, Sequence::new(1, 13));
         assert!(!watch.event(Sequence::new(1, 14)));
-        watch.tick();
+        watch.tick(MANY);
         assert_eq!(watch.next_ask(), None);
     }
 
@@ -272,17 +309,17 @@ mod tests {
         watch.next_ask();
         watch.failed(0);
         watch.event(Sequence::new(1, 12));
-        watch.tick();
+        watch.tick(MANY);
         assert_eq!(watch.next_ask(), Some((1, Ask::Topics)));
     }
 
     #[test]
     fn an_interruption_ends_questions() {
         let mut watch = live();
-        watch.tick();
+        watch.tick(MANY);
         watch.next_ask();
         watch.interrupted();
-        watch.tick();
+        watch.tick(MANY);
         assert_eq!(watch.next_ask(), None);
         watch.following();
         watch.answered(1, Sequence::new(1, 10));

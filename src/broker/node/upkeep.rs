@@ -41,6 +41,7 @@ impl TopicNode {
     }
 
     fn tick(self: &Arc<Self>) {
+        let most = self.intervals_without_topics();
         for (partition, part) in self.all_parts() {
             let topics = part.topics();
             if topics.is_empty() {
@@ -55,9 +56,17 @@ impl TopicNode {
                 }
             }
             part.pass_follow(|on| self.broker.follow(partition, on));
-            part.tick();
+            part.tick(most);
             self.verify(partition);
         }
+    }
+
+    /// Returns after how many intervals all topics of a partition are asked for, so that the broker
+    /// keeps them.
+    fn intervals_without_topics(&self) -> u64 {
+        let Some(life) = self.broker.metadata_life() else { return u64::MAX };
+        let intervals = life.as_nanos() / 3 / self.settings.verify_interval.as_nanos().max(1);
+        u64::try_from(intervals).unwrap_or(u64::MAX).max(1)
     }
 
     // ---- lease ----------------------------------------------------------------------------------

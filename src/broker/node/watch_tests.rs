@@ -127,7 +127,7 @@ impl Model {
             }
             Op::Tick => {
                 self.topics.iter_mut().for_each(|topic| topic.follower.retry());
-                self.watch.tick();
+                self.watch.tick(5);
             }
             Op::ExecuteQuestion => {
                 if let Some((number, ask, seen)) = self.question.take() {

@@ -44,6 +44,9 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the metadata of an idle topic is kept, unless set otherwise.
 const KEEP_IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 
+/// How long the metadata of a map without entries is kept at most, as scripts/topic.lua has it.
+const EMPTY_MAP_LIFE: Duration = Duration::from_secs(3600);
+
 /// The largest number of servers.
 const MAX_SERVERS: usize = 16;
 
@@ -161,9 +164,12 @@ impl RedisBroker {
     }
 
     /// Sets the life of the metadata of a topic without messages, entries and readers. 30
-    /// days by default, 1 minute to 10 years. After that, or up to twice as long, the topic
-    /// begins anew with another epoch. A map without entries does so after an hour, because a
-    /// [`snapshot`](Broker::snapshot) is enough to create its metadata.
+    /// days by default, 1 minute to 10 years. After that, or up to twice as long, the topic begins
+    /// anew with another epoch. Nodes ask for the topics of their members several times in this
+    /// time. It should therefore be at least three times as long as their
+    /// [`verify_interval`](crate::broker::TopicsBuilder::verify_interval). A map without entries
+    /// begins anew after an hour, because a [`snapshot`](Broker::snapshot) is enough to create its
+    /// metadata.
     #[must_use]
     pub fn keep_idle(mut self, time: Duration) -> Self {
         self.times.keep_idle = time;
@@ -272,6 +278,10 @@ impl Broker for RedisBroker {
             }
             operations.tops(partition, topics)
         })
+    }
+
+    fn metadata_life(&self) -> Option<Duration> {
+        Some(self.times.keep_idle.min(EMPTY_MAP_LIFE))
     }
 
     fn change(&self, update: MapUpdate) -> Completion<Changed> {

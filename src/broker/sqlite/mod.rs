@@ -131,8 +131,10 @@ impl SqliteBroker {
         self
     }
 
-    /// Sets how long the metadata of a topic without messages, entries and readers is kept. 30
-    /// days by default, 1 minute to 10 years. After that, the topic begins anew with another epoch.
+    /// Sets how long the metadata of a topic without messages, entries and readers is kept. 30 days by default, 1 minute to 10 years. After that, the topic begins anew
+    /// with another epoch. Nodes ask for the topics of their members several times in this time. It
+    /// should therefore be at least three times as long as their
+    /// [`verify_interval`](crate::broker::TopicsBuilder::verify_interval).
     #[must_use]
     pub fn keep_idle(mut self, time: Duration) -> Self {
         self.keep_idle = time;
@@ -267,6 +269,10 @@ impl Broker for SqliteBroker {
             return Completion::ready(Err(Error::setting("topics", topics.len(), "at most 1000")));
         }
         self.call(0, move |tables, _| tables.tops(partition, &topics))
+    }
+
+    fn metadata_life(&self) -> Option<Duration> {
+        Some(self.keep_idle)
     }
 
     fn change(&self, update: MapUpdate) -> Completion<Changed> {

@@ -13,7 +13,7 @@ use super::{
     tops::{PartitionTops, TopicSeen},
 };
 use crate::{clock::Clock, error::Result, sync::Completion};
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 /// A store of topics that several nodes share.
 ///
@@ -89,6 +89,15 @@ pub trait Broker: Send + Sync + 'static {
     /// [`TopicSeen::LIMIT`] topics.
     fn tops(&self, partition: Partition, topics: Vec<TopicSeen>) -> Completion<PartitionTops>;
 
+    /// Returns how long the metadata of a topic without messages and entries is kept after the last
+    /// operation on the topic. A node asks for each topic that it follows, with
+    /// [`tops`](Broker::tops), at least three times in this time, if its interval for verifications
+    /// is not longer. So a topic with readers stays. `None`, the default, if metadata is kept
+    /// without such questions.
+    fn metadata_life(&self) -> Option<Duration> {
+        None
+    }
+
     /// Changes entries of a map topic in one step, which takes one offset if any change was made.
     ///
     /// If the owner's lease has ended or was taken over, the update fails with
@@ -152,6 +161,10 @@ impl<B: Broker + ?Sized> Broker for Arc<B> {
 
     fn tops(&self, partition: Partition, topics: Vec<TopicSeen>) -> Completion<PartitionTops> {
         (**self).tops(partition, topics)
+    }
+
+    fn metadata_life(&self) -> Option<Duration> {
+        (**self).metadata_life()
     }
 
     fn change(&self, update: MapUpdate) -> Completion<Changed> {

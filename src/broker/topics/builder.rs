@@ -73,7 +73,9 @@ impl TopicsBuilder {
         self
     }
 
-    /// Sets after which time without events a partition is verified, with one request.
+    /// Sets after which time without events a partition is verified, with one request. The topics
+    /// of this node are also asked for several times in the
+    /// [life of their metadata](Broker::metadata_life), so that the store keeps them.
     pub fn verify_interval(mut self, interval: Duration) -> Self {
         self.settings.verify_interval = interval;
         self

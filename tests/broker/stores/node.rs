@@ -11,7 +11,7 @@ use netwheel::{
             ReadRange, TopicSeen, TopicTop,
         },
     },
-    time::SystemClock,
+    time::{Clock, SystemClock},
 };
 use std::{
     cell::RefCell,
@@ -46,12 +46,17 @@ impl<B: Broker> Node<B> {
     }
 
     pub(super) fn try_start(broker: B, partitions: u16) -> Result<Self> {
+        Self::start_on(Arc::new(SystemClock), broker, partitions)
+    }
+
+    /// Starts a broker on a clock.
+    pub(super) fn start_on(clock: Arc<dyn Clock>, broker: B, partitions: u16) -> Result<Self> {
         static SEED: AtomicU64 = AtomicU64::new(1);
         let (sender, events) = channel();
         let partitions = Partitions::new(partitions)?;
         let sink = Arc::new(Sink(Mutex::new(sender)));
         let seed = SEED.fetch_add(1, Ordering::Relaxed) ^ (u64::from(std::process::id()) << 32);
-        broker.start(BrokerStart::new(partitions, sink, Arc::new(SystemClock), seed))?;
+        broker.start(BrokerStart::new(partitions, sink, clock, seed))?;
         Ok(Node { broker, events, partitions })
     }
 

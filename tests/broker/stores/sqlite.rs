@@ -1,17 +1,22 @@
 //! Topics in an SQLite file.
 
 use super::node::{Node, topic};
-use crate::support::{
-    process::{Process, play, plays},
-    wait::{PATIENCE, done, receive},
+use crate::{
+    members::Numbered,
+    support::{
+        loops::{advance, manual_group, the_loop},
+        process::{Process, play, plays},
+        wait::{PATIENCE, done, receive, wait_until},
+    },
 };
 use bytes::Bytes;
 use netwheel::{
     Error,
     broker::{
-        Broker, BrokerError, Position, SqliteBroker,
-        store::{BrokerEvent, BrokerSink, BrokerStart, Notification, Partitions},
+        Broker, BrokerError, HistoryLimits, Position, SqliteBroker, TopicName, Topics,
+        store::{BrokerEvent, BrokerSink, BrokerStart, Notification, Partitions, TopicSeen},
     },
+    testing::ManualClock,
     time::SystemClock,
 };
 use std::{
@@ -208,4 +213,41 @@ fn the_bytes_that_wait_are_limited() {
     let node = open(&directory.path().join("rooms.db"));
     let stored = stored_while_the_writer_is_blocked(&node, 66, vec![0; 1 << 20]);
     assert_eq!(stored, (0..66).map(|number| number < 64).collect::<Vec<_>>());
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Opens a file with a short life of metadata, and removes what has expired.
+fn open_later(path: &Path, clock: &ManualClock) -> Node<SqliteBroker> {
+    let broker = SqliteBroker::open(path).unwrap().keep_idle(MINUTE);
+    let node = Node::start_on(Arc::new(clock.clone()), broker, 64).unwrap();
+    // Expired rows are removed at once, but perhaps behind the first operation.
+    let other = TopicName::new("other").unwrap();
+    done(node.broker.tops(node.partitions.of(&other), vec![TopicSeen::new(other, None)])).unwrap();
+    node
+}
+
+/// Its messages have expired, and it has no new ones.
+#[test]
+fn a_quiet_topic_with_readers_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rooms.db");
+    let (group, clock) = manual_group();
+    let topics =
+        Topics::builder(&group, SqliteBroker::open(&path).unwrap().keep_idle(MINUTE)).build().unwrap();
+    let history = HistoryLimits::new().age(Duration::from_secs(1));
+    let lobby = topics.topic("lobby", Numbered).history(history).open().unwrap();
+    let position = done(lobby.publish(Bytes::from("x"))).unwrap().position.unwrap();
+    // Behind the message, whose event would spare a question.
+    let watch = lobby.watch();
+    for _ in 0..12 {
+        let before = topics.metrics().verifications;
+        advance(the_loop(&group), &clock, Duration::from_secs(10));
+        wait_until("the partition is verified", || topics.metrics().verifications > before);
+    }
+    done(topics.close()).unwrap();
+    drop((watch, lobby, topics));
+    let node = open_later(&path, &clock);
+    assert!(node.recovers(position));
+    assert_eq!(node.publish("y").unwrap().position, Position::new(position.epoch, 2));
 }

@@ -39,9 +39,10 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 use tables::BrokerTables;
+use topic::MIN_LIFE;
 
 /// Topics in the memory of this process: the broker of a program with one node, and of tests with
 /// several nodes.
@@ -176,6 +177,10 @@ impl Broker for MemoryBroker {
 
     fn tops(&self, partition: Partition, topics: Vec<TopicSeen>) -> Completion<PartitionTops> {
         self.run(|tables, now| tables.tops(partition, topics, now))
+    }
+
+    fn metadata_life(&self) -> Option<Duration> {
+        Some(MIN_LIFE)
     }
 
     fn change(&self, update: MapUpdate) -> Completion<Changed> {

@@ -17,7 +17,7 @@ use std::{
 };
 
 /// How long a topic keeps its place after its last use while others need room.
-const MIN_LIFE: Duration = Duration::from_secs(60);
+pub(super) const MIN_LIFE: Duration = Duration::from_secs(60);
 
 /// What a topic has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
