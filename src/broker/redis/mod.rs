@@ -163,10 +163,10 @@ impl RedisBroker {
         self
     }
 
-    /// Sets the life of the metadata of a topic without messages, entries and readers. 30
-    /// days by default, 1 minute to 10 years. After that, or up to twice as long, the topic begins
-    /// anew with another epoch. Nodes ask for the topics of their members several times in this
-    /// time. It should therefore be at least three times as long as their
+    /// Sets the life of the metadata of a topic without messages, remembered message ids, entries
+    /// and readers. 30 days by default, 1 minute to 10 years. After that, or up to twice as long,
+    /// the topic begins anew with another epoch. Nodes ask for the topics of their members several
+    /// times in this time. It should therefore be at least three times as long as their
     /// [`verify_interval`](crate::broker::TopicsBuilder::verify_interval). A map without entries
     /// begins anew after an hour, because a [`snapshot`](Broker::snapshot) is enough to create its
     /// metadata.

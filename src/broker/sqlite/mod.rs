@@ -131,7 +131,8 @@ impl SqliteBroker {
         self
     }
 
-    /// Sets how long the metadata of a topic without messages, entries and readers is kept. 30 days by default, 1 minute to 10 years. After that, the topic begins anew
+    /// Sets how long the metadata of a topic without messages, remembered message ids, entries and
+    /// readers is kept. 30 days by default, 1 minute to 10 years. After that, the topic begins anew
     /// with another epoch. Nodes ask for the topics of their members several times in this time. It
     /// should therefore be at least three times as long as their
     /// [`verify_interval`](crate::broker::TopicsBuilder::verify_interval).

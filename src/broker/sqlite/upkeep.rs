@@ -10,9 +10,10 @@ use rusqlite::params;
 pub(super) fn remove_expired(tables: &mut FileTables<'_>) -> StepResult<bool> {
     let idle = tables.now.saturating_sub(tables.keep_idle);
     let expired = "SELECT id FROM topics WHERE expires <= ?1 ORDER BY expires LIMIT ?2";
-    let unused = "SELECT id FROM topics WHERE used <= ?1 AND expires IS NULL AND entries = 0 LIMIT ?2";
+    // The ids of messages count only with the epochs of their topic.
+    let unused = "SELECT id FROM topics WHERE used <= ?1 AND expires IS NULL AND entries = 0
+        AND NOT EXISTS (SELECT 1 FROM message_ids WHERE topic = topics.id) LIMIT ?2";
     let old_ids = "SELECT topic, id FROM message_ids WHERE ends <= ?1 ORDER BY ends LIMIT ?2";
-    let ids = format!("SELECT topic, id FROM message_ids WHERE topic IN ({unused}) LIMIT ?2");
     let messages = format!("SELECT topic, offset FROM messages WHERE topic IN ({expired}) LIMIT ?2");
     let now = tables.now;
     let mut is_done = true;
@@ -26,14 +27,7 @@ pub(super) fn remove_expired(tables: &mut FileTables<'_>) -> StepResult<bool> {
             ),
             now,
         ),
-        (format!("DELETE FROM message_ids WHERE (topic, id) IN ({ids})"), idle),
-        (
-            format!(
-                "DELETE FROM topics WHERE id IN ({unused})
-                AND NOT EXISTS (SELECT 1 FROM message_ids WHERE topic = topics.id)"
-            ),
-            idle,
-        ),
+        (format!("DELETE FROM topics WHERE id IN ({unused})"), idle),
     ] {
         is_done &= tables.connection.run(&sql, params![time, AT_ONCE as i64])? < AT_ONCE;
     }

@@ -215,6 +215,32 @@ fn metadata_lives_longer_than_messages() {
     assert!(left("topic") >= before - passed, "it is not shortened");
 }
 
+/// An id that is remembered counts only with the epochs of its topic.
+#[test]
+fn metadata_lives_longer_than_message_ids() {
+    let Some(redis) = RedisProcess::start(&["--appendonly", "no"]) else { return };
+    let minute = Duration::from_secs(60);
+    let node = Node::start(redis.broker().keep_idle(minute));
+    let mut publication = node.publication("x");
+    publication.id = Some(MessageId::new("ann", "1").unwrap());
+    publication.limits = publication.limits.age(minute);
+    publication.window = 10 * minute;
+    done(node.broker.publish(publication)).unwrap();
+    let left = |key: &str| match redis.ask(&format!("PTTL {key}")) {
+        RespValue::Integer(left) => left,
+        other => panic!("{other:?}"),
+    };
+    let found = |pattern: &str| match redis.ask(&format!("KEYS {pattern}")) {
+        RespValue::Array(keys) if keys.len() == 1 => {
+            String::from_utf8(keys[0].as_bytes().unwrap().to_vec()).unwrap()
+        }
+        other => panic!("{other:?}"),
+    };
+    let id = left(&found("*:id:*"));
+    assert!(id > 9 * 60_000, "{id}");
+    assert!(left(&found("*:topic:lobby")) >= id);
+}
+
 /// Nearly all of many messages are beyond a limit. The script does not read each of them.
 #[test]
 fn trimming_reads_few_messages() {

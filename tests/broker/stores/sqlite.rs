@@ -13,7 +13,7 @@ use bytes::Bytes;
 use netwheel::{
     Error,
     broker::{
-        Broker, BrokerError, HistoryLimits, Position, SqliteBroker, TopicName, Topics,
+        Broker, BrokerError, HistoryLimits, MessageId, Position, SqliteBroker, TopicName, Topics,
         store::{BrokerEvent, BrokerSink, BrokerStart, Notification, Partitions, TopicSeen},
     },
     testing::ManualClock,
@@ -250,4 +250,28 @@ fn a_quiet_topic_with_readers_is_kept() {
     let node = open_later(&path, &clock);
     assert!(node.recovers(position));
     assert_eq!(node.publish("y").unwrap().position, Position::new(position.epoch, 2));
+}
+
+/// The metadata of an idle topic is kept for a shorter time than the ids of messages.
+#[test]
+fn an_id_counts_in_an_idle_topic() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rooms.db");
+    let clock = ManualClock::new();
+    let publish = |node: &Node<SqliteBroker>| {
+        let mut publication = node.publication("once");
+        publication.id = Some(MessageId::new("ann", "1").unwrap());
+        publication.window = 10 * MINUTE;
+        publication.limits = publication.limits.messages(0);
+        done(node.broker.publish(publication)).unwrap()
+    };
+    let mut node = open_later(&path, &clock);
+    let position = publish(&node).position;
+    for (minutes, is_duplicate) in [(9, true), (1, false)] {
+        done(node.broker.close()).unwrap();
+        clock.advance(minutes * MINUTE);
+        node = open_later(&path, &clock);
+        let again = publish(&node);
+        assert_eq!((again.is_duplicate, again.position == position), (is_duplicate, is_duplicate));
+    }
 }

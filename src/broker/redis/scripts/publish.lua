@@ -82,6 +82,8 @@ else
 end
 redis.call('HSET', KEYS[1], 'sum', text(sum), 'low_sum', text(topic.low_sum), 'low_time', text(topic.low_time))
 store_topic(topic, 'messages', run)
-keep_topic(topic, math.max(tonumber(ARGV[3]), max_age), now)
+-- A remembered id counts only with the epochs of the topic.
+local window = KEYS[4] and tonumber(ARGV[12]) or 0
+keep_topic(topic, math.max(tonumber(ARGV[3]), max_age, window), now)
 redis.call('PUBLISH', ARGV[4], head .. payload)
 return { 0, topic.epoch, text(offset) }

@@ -48,9 +48,11 @@ pub(super) fn publish(script: &mut ScriptContext<'_>) -> ScriptResult {
     }
     topic.top += 1;
     let (epoch, offset) = (topic.epoch.clone().unwrap_or_default(), topic.top);
+    let mut keep = common.keep.max(max_age);
     if let Some(id_key) = &id_key {
         let (position, window) = (format!("{epoch}:{offset}"), argument(script, 11)?);
         run(script, [b"SET", id_key, position.as_bytes(), b"PX", &window])?;
+        keep = keep.max(number(&window)?);
     }
     let mut event = common.new_event(script, 'M', &topic)?;
     if topic.kind.is_none() {
@@ -69,7 +71,7 @@ pub(super) fn publish(script: &mut ScriptContext<'_>) -> ScriptResult {
     let (sum, low_sum, low_time) = (text(sum), text(topic.low_sum), text(topic.low_time));
     run(script, [b"HSET", &meta, b"sum", &sum, b"low_sum", &low_sum, b"low_time", &low_time])?;
     topic.store(script, Some("messages"), &common.run_id)?;
-    topic.keep(script, common.keep.max(max_age), now)?;
+    topic.keep(script, keep, now)?;
     event.extend_from_slice(&payload);
     common.publish(script, &event)?;
     Ok(RespValue::Array(vec![0.into(), bulk(epoch), bulk(text(offset))]))
