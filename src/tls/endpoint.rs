@@ -19,6 +19,12 @@ pub(crate) mod sealed {
         /// Creates the filter of a connection to this peer.
         #[doc(hidden)]
         fn make_filter(&self, peer: &Peer) -> Result<Box<dyn Filter>>;
+
+        /// Creates the filter of an upgrade, behind which only TLS may follow.
+        #[doc(hidden)]
+        fn make_upgrade(&self, peer: &Peer) -> Result<Box<dyn Filter>> {
+            self.make_filter(peer)
+        }
     }
 }
 
@@ -29,7 +35,8 @@ impl<H: Handler> Context<'_, H> {
     /// Messages written afterwards are encrypted and wait for the handshake. Both ends take the
     /// part that their settings say, whichever has connected. See
     /// [`start_filter`](Context::start_filter) for the order of events; bytes that follow the
-    /// command in plaintext close the channel.
+    /// command in plaintext close the channel, also with
+    /// [`or_plaintext`](super::TlsServer::or_plaintext).
     ///
     /// # Errors
     /// [`Error::Setting`](crate::Error::Setting) if a client has no server name. Otherwise the
@@ -57,7 +64,7 @@ impl<H: Handler> Context<'_, H> {
     /// ```
     #[doc(alias = "starttls")]
     pub fn start_tls(&mut self, settings: &impl TlsEndpoint) -> Result {
-        let filter = settings.make_filter(&self.peer())?;
+        let filter = settings.make_upgrade(&self.peer())?;
         self.start_filter(filter)
     }
 }

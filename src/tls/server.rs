@@ -185,7 +185,8 @@ impl TlsServer {
     }
 
     /// Accepts connections without TLS on the same port. Their pipeline factory sees no
-    /// [`Peer::tls`].
+    /// [`Peer::tls`]. Has no effect on [`Context::start_tls`](crate::Context::start_tls), behind
+    /// which only TLS may follow.
     ///
     /// At most two bytes decide, and nothing is consumed: a TLS handshake begins with 0x16 0x03. A
     /// plaintext protocol in which the server speaks first does not work, because nothing can be
@@ -206,6 +207,11 @@ impl MakeFilter for TlsServer {
     fn make_filter(&self, _: &Peer) -> Result<Box<dyn Filter>> {
         let tls = self.filter()?;
         Ok(if self.plaintext { Box::new(Detect::new(tls)) } else { Box::new(tls) })
+    }
+
+    /// Ignores `or_plaintext`: messages that wait for the handshake would be sent in plaintext.
+    fn make_upgrade(&self, _: &Peer) -> Result<Box<dyn Filter>> {
+        Ok(Box::new(self.filter()?))
     }
 }
 

@@ -156,6 +156,25 @@ fn commands_injected_behind_starttls_are_never_taken_as_decrypted() {
     assert!(channel.is_closed());
 }
 
+/// The settings may be those of the server, whose port takes both.
+#[test]
+fn an_upgrade_with_or_plaintext_accepts_tls_only() {
+    let (certificate, _) = self_signed("localhost");
+    let (errors, told) = channel();
+    let tls = TlsServer::builder(certificate).build().unwrap().or_plaintext();
+    let mut channel = EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(Upgrading(tls, errors)));
+    channel.write_inbound(b"STARTTLS\n").unwrap();
+    assert_eq!(channel.read_outbound(), &b"ready\n"[..]);
+    channel.channel().write("secret".into()).unwrap();
+    channel.run_pending();
+    channel.write_inbound(b"no hello\n").unwrap();
+    let sent = channel.read_outbound();
+    assert!(!sent.windows(6).any(|part| part == b"secret" || part == b"plain "), "{sent:?}");
+    let error = told.try_recv().expect("an error");
+    assert!(error.contains("not TLS"), "{error}");
+    assert!(channel.is_closed());
+}
+
 /// S-22.
 #[test]
 fn an_answer_injected_behind_the_servers_ready_is_never_taken_as_decrypted() {
