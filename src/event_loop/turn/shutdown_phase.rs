@@ -1,9 +1,10 @@
 //! The steps of a shutdown in the turns of a loop. `shutdown` describes their order.
 //!
-//! Invariants: every open channel is notified once, at the latest when the loop ends. A shutdown
-//! that has begun opens a channel for a connection that was accepted before the request, and for an
-//! outgoing one while accepted channels are left. A turn notifies at most 1024 channels, before its
-//! tasks and timers. Runs on the loop's thread.
+//! Invariants: every open channel is notified once, at the latest when the loop ends. The channel
+//! notifies pipelines that take over later. A shutdown that has begun opens a channel for a
+//! connection that was accepted before the request, and for an outgoing one while accepted channels
+//! are left. A turn notifies at most 1024 channels, before its tasks and timers. Runs on the loop's
+//! thread.
 
 use super::Turn;
 use crate::{

@@ -167,7 +167,8 @@ pub trait Handler: Sized + 'static {
     /// next response. In a shutdown, it first sends a body whose end is that of the connection, as
     /// for an HTTP/1.0 client.
     ///
-    /// Called at most once for each cause. In a shutdown, that is at the channel's time in the
+    /// Called at most once for each cause. A pipeline that [takes over](Context::replace_pipeline)
+    /// after that is notified too. In a shutdown, that is at the channel's time in the
     /// [`drain_window`](crate::shutdown::ShutdownOptions::drain_window). Scheduled tasks of the
     /// loop have been cancelled by then. Not called if the channel is closing already.
     ///

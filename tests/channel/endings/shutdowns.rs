@@ -15,7 +15,7 @@ use crate::support::{
 use bytes::Bytes;
 use netwheel::{channel::ChannelOptions, codec::RawBytes, prelude::*, shutdown::ShutdownOptions};
 use std::{
-    io::{ErrorKind, Read},
+    io::{ErrorKind, Read, Write},
     net::TcpListener,
     time::Duration,
 };
@@ -174,4 +174,50 @@ impl Handler for LastWords {
         ctx.close();
         Ok(())
     }
+}
+
+/// Stays open in `shutdown`. Each message makes another pipeline take over, which closes.
+struct Upgrading(Journal<String>);
+
+impl Handler for Upgrading {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn active(&mut self, _: &mut Context<'_, Self>) -> Result {
+        self.0.push("active".to_owned());
+        Ok(())
+    }
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, _: Bytes) -> Result {
+        let member = Member { journal: self.0.clone(), kind: "new", stays: false };
+        ctx.replace_pipeline(Pipeline::codec(RawBytes).handler(member))
+    }
+
+    fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.0.push(format!("old: {:?}", ctx.shutdown_cause()));
+        Ok(())
+    }
+}
+
+/// The loop notifies each channel once, and the old pipeline was notified.
+#[test]
+fn a_pipeline_that_takes_over_during_a_shutdown_is_notified_too() {
+    let (group, _clock) = manual_group();
+    let journal: Journal<String> = Journal::new();
+    let of_server = journal.clone();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_| Pipeline::codec(RawBytes).handler(Upgrading(of_server.clone())))
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut peer = connect(server.local_address());
+    wait_until("the channel", || journal.len() == 1);
+    let ended = group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(SECOND));
+    wait_until("the shutdown", || journal.len() == 2);
+    peer.write_all(b"upgrade").unwrap();
+    assert_eq!(peer.read_to_end(&mut Vec::new()).unwrap(), 0);
+    drop(peer);
+    let report = done(ended).unwrap();
+    assert_eq!((report.graceful, report.forced), (1, 0), "{report}");
+    let events = ["active", "old: Some(LoopShutdown)", "active", "new: shutdown", "new: Clean"];
+    assert_eq!(journal.all(), events);
 }

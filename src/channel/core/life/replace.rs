@@ -17,6 +17,9 @@
 //! gets its message back. The channel leaves its groups. Mail that was queued before is checked
 //! when it arrives, and dropped if its type does not fit.
 //!
+//! A loop notifies each channel of its shutdown once. So a pipeline that takes over afterwards is
+//! notified here, behind its `active`.
+//!
 //! Invariants: a pipeline takes over after the callback that requested it, never within it. The old
 //! pipeline is not called afterwards, and is dropped once. Undecoded bytes, pending writes with
 //! their confirmations, and auto-read stay as they are. Runs on the channel's loop. Owns nothing.
@@ -105,10 +108,14 @@ impl ChannelCore {
                 return;
             }
             let Some(pipeline) = services.replacement.take() else { return };
+            let is_shutting_down = self.state.status.has(Memory::SHUTTING_DOWN);
             self.replace(services, *pipeline);
             if self.state.status.is_active() {
                 self.state.borrow_outbound(services);
                 self.notify_or_fail(services, Event::Active);
+            }
+            if is_shutting_down {
+                self.repeat_shutdown(services);
             }
             self.resume_input(services);
         }
@@ -119,6 +126,15 @@ impl ChannelCore {
             self.state.want_attention(services);
         }
         self.forget_replacement(services);
+    }
+
+    /// Notifies a new pipeline of the shutdown of the loop, unless another one takes over at once.
+    fn repeat_shutdown(&mut self, services: &mut LoopServices) {
+        self.state.status.set(Memory::SHUTTING_DOWN);
+        if self.state.status.is_open() && !self.state.status.has(Pending::REPLACED) {
+            self.state.borrow_outbound(services);
+            self.notify_or_fail(services, Event::Shutdown);
+        }
     }
 
     /// Replaces the pipeline, and cancels the tasks and timers of the old one.
