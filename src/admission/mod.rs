@@ -178,7 +178,8 @@ impl Admission {
     }
 
     /// Sets a callback for rejected connections. It runs on the accepting loop and must not block.
-    /// A panic in it is logged.
+    /// For an address that a filter has announced, it runs on the loop of the connection. A panic
+    /// in it is logged.
     pub fn on_rejected(mut self, told: impl Fn(&Rejection) + Send + Sync + 'static) -> Self {
         self.on_rejected = Some(Arc::new(told));
         self

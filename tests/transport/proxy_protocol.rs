@@ -1,7 +1,8 @@
 //! The PROXY protocol over sockets.
 
 use crate::support::{
-    loops::{metrics, turn_until},
+    logs,
+    loops::{metrics, some_turns, turn_until},
     tcp::{ANY_PORT, ask, connect, read_all},
     wait::PATIENCE,
 };
@@ -144,6 +145,28 @@ fn the_filter_of_addresses_decides_about_the_announced_one() {
     let _ = denied.read_to_end(&mut rest);
     assert_eq!(rest, b"");
     turn_until(&group, |metrics| metrics.rejected_filter == 1);
+}
+
+/// A client that keeps its end open does not linger in the place of another one.
+#[test]
+fn a_denied_client_is_logged_and_gives_up_its_place_at_once() {
+    logs::collect();
+    let group = EventLoopGroup::builder().name("announced").threads(1).build().unwrap();
+    let filter = IpFilter::new([IpRule::deny("192.0.2.0/24").unwrap()]);
+    let server = serve(&group, |server| {
+        server.proxy_protocol(local()).admission(Admission::new().ip_filter(filter).max_connections(1))
+    });
+    let mut denied = connect(server.local_address());
+    denied.write_all(&header(CLIENT)).unwrap();
+    turn_until(&group, |metrics| metrics.rejected_filter == 1 && metrics.channels == 0);
+    some_turns(&group);
+    assert_eq!(metrics(&group).lingering, 0);
+    let line =
+        format!("INFO announced-0: a connection from {CLIENT} was rejected: filter rule: deny 192.0.2.0/24");
+    assert_eq!(logs::lines_with("announced-0"), [line]);
+    let mut allowed = connect(server.local_address());
+    allowed.write_all(&[header("198.51.100.9:1"), b"who\n".to_vec()].concat()).unwrap();
+    ask(&mut allowed, "", "198.51.100.9:1\n");
 }
 
 /// S-27.

@@ -33,6 +33,7 @@ mod retry;
 
 pub(crate) use connecting::{Attempt, Connecting};
 pub(crate) use listener_shared::{ListenerGuard, ListenerShared, ServerClosed, ServerShared};
+pub(in crate::event_loop) use rejection::count_rejection;
 pub(crate) use retry::AcceptRetry;
 
 use super::{

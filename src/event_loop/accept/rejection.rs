@@ -9,7 +9,8 @@ use crate::{
     channel::driver::Transport,
     error::caught,
     event_loop::{io::Io, source::LoopContext},
-    log_throttle::{DENIED, OVERLOADED, TURNED_AWAY, TURNING_AWAY, log_throttled},
+    log_throttle::{DENIED, LogTopic, OVERLOADED, TURNED_AWAY, TURNING_AWAY, log_throttled},
+    metrics::Metrics,
     transport::Stream,
 };
 use log::Level;
@@ -18,15 +19,7 @@ use std::time::Duration;
 impl ListenerSource {
     /// Counts a connection that was not admitted, closes it, and then notifies the program.
     pub(super) fn turn_away(&self, ctx: &mut LoopContext<'_>, stream: Stream, rejection: &Rejection) {
-        let (counter, topic, level) = match rejection.reason {
-            RejectReason::Denied(_) => (Some(&ctx.metrics.rejected_filter), DENIED, Level::Info),
-            // The limits have counted it.
-            RejectReason::Overloaded(_) => (None, OVERLOADED, Level::Warn),
-            _ => (Some(&ctx.metrics.rejected_limit), TURNED_AWAY, Level::Warn),
-        };
-        if let Some(counter) = counter {
-            counter.add(1);
-        }
+        let (topic, level) = count_rejection(ctx.metrics, rejection.reason);
         // The farewell is code of the program. A panic in it must not end the listener.
         let mut farewell = None;
         let panicked = caught(|| farewell = self.gate.settings().farewell_to(rejection));
@@ -51,6 +44,20 @@ impl ListenerSource {
         };
         log_throttled!(ctx.io.services, TURNING_AWAY, Level::Error, "{name}: on {address}: {failed}");
     }
+}
+
+/// Counts a rejection. Returns the topic and the level of its log line.
+pub(in crate::event_loop) fn count_rejection(metrics: &Metrics, reason: RejectReason) -> (LogTopic, Level) {
+    let (counter, topic, level) = match reason {
+        RejectReason::Denied(_) => (Some(&metrics.rejected_filter), DENIED, Level::Info),
+        // The limits have counted it.
+        RejectReason::Overloaded(_) => (None, OVERLOADED, Level::Warn),
+        _ => (Some(&metrics.rejected_limit), TURNED_AWAY, Level::Warn),
+    };
+    if let Some(counter) = counter {
+        counter.add(1);
+    }
+    (topic, level)
 }
 
 /// Sends the part of a rejected connection's farewell that the kernel accepts without blocking, and

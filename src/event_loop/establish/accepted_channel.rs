@@ -5,14 +5,15 @@
 
 use super::counts::{count_established, count_failed};
 use crate::{
-    admission::{AddressChange, RejectReason, Rejection},
+    admission::{AddressChange, Rejection},
     channel::{AnyPipeline, ChannelShared, Establish, Peer},
     error::{Error, Result, caught},
     event_loop::{
+        accept::count_rejection,
         connection::{ChildSetup, Connection},
         shared::LoopShared,
     },
-    log_throttle::{TURNING_AWAY, log_throttled, off_loop},
+    log_throttle::{LogAt, TURNING_AWAY, log_throttled},
 };
 use log::Level;
 use std::sync::Arc;
@@ -35,16 +36,15 @@ impl AcceptedChannel {
     fn admit(&self, peer: &Peer) -> Result {
         let (Some(change), Some(address)) = (&self.address, peer.address()) else { return Ok(()) };
         let Err(reason) = change.change(address.ip()) else { return Ok(()) };
-        let metrics = &self.shared.metrics;
-        match reason {
-            RejectReason::Denied(_) => metrics.rejected_filter.add(1),
-            _ => metrics.rejected_limit.add(1),
-        }
+        let LoopShared { name, log, time, metrics, .. } = &*self.shared;
+        let (topic, level) = count_rejection(metrics, reason);
         let rejection = Rejection::new(Some(address), reason);
-        if let Some(message) = caught(|| change.settings().notify(&rejection)) {
-            let name = &self.shared.name;
+        let panicked = caught(|| change.settings().notify(&rejection));
+        let at = LogAt { log, now: time.now() };
+        log_throttled!(at, topic, level, "{name}: {rejection}");
+        if let Some(message) = panicked {
             log_throttled!(
-                off_loop(),
+                at,
                 TURNING_AWAY,
                 Level::Error,
                 "{name}: the rejection callback panicked: {message}"

@@ -99,7 +99,9 @@ impl ChannelCore {
             return;
         }
         if let Err(error) = self.admit_announced(services) {
-            return self.fail_filters(services, error);
+            self.fail_filters(services, error);
+            // A client that is not admitted must not keep its place while it lingers.
+            return self.state.request_close_now(CloseCause::Failed);
         }
         let Some(filters) = self.state.extras.filters_mut() else { return };
         if !filters.is_established() {
