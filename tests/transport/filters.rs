@@ -2,6 +2,7 @@
 //! addresses, and what ends them.
 
 use crate::support::{
+    logs,
     loops::{end, metrics, one_loop, some_turns, the_loop, turn_until},
     tcp::{ANY_PORT, connect, read_n, read_to_end},
     wait::{done, receive},
@@ -180,6 +181,42 @@ fn a_failed_handshake_sends_the_alert_and_makes_no_pipeline() {
     let metrics = metrics(&group);
     assert_eq!((metrics.handshakes, metrics.handshakes_failed, metrics.handshakes_timed_out), (0, 1, 0));
     assert!(calls.try_recv().is_err());
+    end(&group);
+}
+
+/// Is established from the start, and marks the end of its output.
+struct Ending;
+
+impl Filter for Ending {
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        ctx.deliver(input);
+        Ok(input.len())
+    }
+
+    fn end_output(&mut self, ctx: &mut FilterContext<'_>) -> Result {
+        ctx.output().extend_from_slice(b"end");
+        Ok(())
+    }
+
+    fn state(&self) -> FilterState {
+        FilterState::Established
+    }
+}
+
+/// As without filters, the fault is that of the program, and no failed handshake of a peer.
+#[test]
+fn a_failing_pipeline_factory_is_logged_as_a_warning_and_the_output_ends_regularly() {
+    logs::collect();
+    let group = one_loop();
+    let server = ServerBootstrap::new(&group)
+        .filter(|_| Ending)
+        .pipeline(|_| Err::<Pipeline<Bytes>, _>(Error::other("no pipeline today")))
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut peer = connect(server.local_address());
+    assert_eq!(read_to_end(&mut peer), b"end");
+    let lines = logs::lines_with("no pipeline today");
+    assert!(lines.len() == 1 && lines[0].starts_with("WARN"), "{lines:?}");
     end(&group);
 }
 

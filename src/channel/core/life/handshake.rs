@@ -23,7 +23,7 @@ use crate::{
     },
     error::{Error, Overloaded, PeerError, Result},
     id::ChannelId,
-    log_throttle::{HANDSHAKES, log_throttled},
+    log_throttle::{HANDSHAKES, NOT_OPENED, log_throttled},
 };
 use log::Level;
 use std::{sync::Arc, time::Duration};
@@ -144,8 +144,26 @@ impl ChannelCore {
     fn establish(&mut self, services: &mut LoopServices) {
         match self.install(services) {
             Ok(()) => self.handle_active(services),
-            Err(error) => self.fail_filters(services, error),
+            Err(error) => self.fail_to_open(services, error),
         }
+    }
+
+    /// Closes a channel whose filters are established, and whose pipeline could not be made.
+    #[cold]
+    fn fail_to_open(&mut self, services: &mut LoopServices, error: Error) {
+        // An attempt to connect reports the error.
+        if !self.state.config.outgoing {
+            let (id, peer) = (self.state.id(), self.state.peer_address());
+            log_throttled!(
+                services,
+                NOT_OPENED,
+                Level::Warn,
+                "channel {id}: a connection from {peer:?} is closed: {error:#}"
+            );
+        }
+        // The channel fails already, so another error makes no difference.
+        let _ = self.state.with_filters(services, |filters, lent| filters.end_output(lent));
+        self.fail_filters(services, error);
     }
 
     /// Replaces the placeholder by the pipeline of the program.
