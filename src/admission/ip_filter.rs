@@ -1,8 +1,8 @@
 //! IP filters: a list of rules in CIDR notation, of which the first match decides.
 //!
-//! Invariants: a rule's network is valid, because it was parsed when the rule was created. An IPv4
-//! address mapped into IPv6, as reported by a dual-stack socket, is treated as the IPv4 address. No
-//! I/O; any thread may evaluate a filter.
+//! Invariants: a rule's network is valid, and all bits after its prefix are zero, because it was
+//! parsed when the rule was created. An IPv4 address mapped into IPv6, as reported by a dual-stack
+//! socket, is treated as the IPv4 address. No I/O; any thread may evaluate a filter.
 
 use crate::error::{Error, Result};
 use ipnet::IpNet;
@@ -21,6 +21,8 @@ use std::{fmt, net::IpAddr};
 /// let rule = IpRule::deny("10.0.0.0/8")?;
 /// assert!(rule.matches("10.1.2.3".parse().unwrap()));
 /// assert!(rule.matches("::ffff:10.1.2.3".parse().unwrap()));
+/// assert_eq!(rule, IpRule::deny("10.1.2.3/8")?);
+/// assert_eq!(rule, IpRule::deny("::ffff:10.1.2.3/104")?);
 /// assert!(IpRule::deny("10.0.0.0/33").is_err());
 /// # Ok::<(), netwheel::Error>(())
 /// ```
@@ -72,14 +74,15 @@ fn parse(text: &str) -> Result<IpNet> {
         (network.addr().to_canonical(), network.prefix_len().checked_sub(96))
         && matches!(network, IpNet::V6(_))
     {
-        return IpNet::new(v4.into(), bits).map_err(|_| Error::setting("network", text, CIDR));
+        let network = IpNet::new(v4.into(), bits).map_err(|_| Error::setting("network", text, CIDR))?;
+        return Ok(network.trunc());
     }
-    Ok(network)
+    Ok(network.trunc())
 }
 
 impl fmt::Display for IpRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", if self.allows { "allow" } else { "deny" }, self.network.trunc())
+        write!(f, "{} {}", if self.allows { "allow" } else { "deny" }, self.network)
     }
 }
 
