@@ -268,9 +268,8 @@ impl TcpOptions {
     /// Sets all options, except a non-zero linger.
     pub(crate) fn apply(&self, socket: &SockRef<'_>) -> io::Result<()> {
         self.apply_before_connect(socket)?;
-        if self.nodelay {
-            socket.set_tcp_nodelay(true)?;
-        }
+        // An accepted socket inherits the option of its listener, which may be adopted.
+        socket.set_tcp_nodelay(self.nodelay)?;
         if let Some(time) = self.keepalive {
             socket.set_tcp_keepalive(&self.probes(TcpKeepalive::new().with_time(time)))?;
         }

@@ -39,6 +39,17 @@ fn defaults_set_nodelay_only() {
     assert!(!SockRef::from(&stream).tcp_nodelay().unwrap());
 }
 
+/// A listener that another program has made may have the option, and Linux passes it on.
+#[test]
+fn nodelay_is_turned_off_for_a_connection_that_has_inherited_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    SockRef::from(&listener).set_tcp_nodelay(true).unwrap();
+    let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (stream, _) = listener.accept().unwrap();
+    TcpOptions::new().nodelay(false).apply(&SockRef::from(&stream)).unwrap();
+    assert!(!SockRef::from(&stream).tcp_nodelay().unwrap());
+}
+
 #[test]
 fn options_are_read_back_from_the_socket() {
     let (stream, _peer) = pair("127.0.0.1:0").unwrap();
