@@ -70,7 +70,10 @@ impl FilterContext<'_> {
 
     /// Replaces the addresses of the channel, for example by those of a PROXY header.
     ///
-    /// Admission limits per address are checked again for `peer` when all filters are established.
+    /// For an accepted connection, the IP filter and the limit per address of
+    /// [`Admission`](crate::admission::Admission) are checked again for `peer`, behind this call
+    /// and before the filters above start. A channel that is active, because the filter was added
+    /// by [`start_filter`](crate::Context::start_filter), is not checked again.
     pub fn announce(&mut self, peer: SocketAddr, local: SocketAddr) {
         self.surroundings.announced = true;
         self.surroundings.peer.set_addresses(Some(peer), Some(local));
