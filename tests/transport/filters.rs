@@ -5,7 +5,7 @@ use crate::support::{
     logs,
     loops::{end, metrics, one_loop, some_turns, the_loop, turn_until},
     tcp::{ANY_PORT, connect, read_n, read_to_end},
-    wait::{done, receive},
+    wait::{done, ms, receive},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -325,6 +325,30 @@ fn half_finished_handshakes_are_closed_after_their_time_and_leave_nothing() {
     assert_eq!(the_loop(&group).connections(), 0);
     assert!(calls.try_recv().is_err());
     end(&group);
+}
+
+#[test]
+fn a_handshake_that_waits_for_its_share_of_a_turn_goes_before_new_ones() {
+    const PEERS: usize = 8;
+    let mut by_hand = EventLoopGroup::builder().handshakes_per_turn(1).build_manual().unwrap();
+    let (server, calls) = serve(ServerBootstrap::new(by_hand.group()).filter(|_| Xor::new(7)));
+    let mut peers: Vec<_> = (0..PEERS).map(|_| connect(server.local_address())).collect();
+    while by_hand.event_loop().metrics().channels < PEERS as u64 {
+        by_hand.run_once(ms(10));
+    }
+    // Two in the first turn, then one more in each turn.
+    let mut order = Vec::new();
+    let mut served = Vec::new();
+    for (at, peer) in peers.iter_mut().enumerate() {
+        peer.write_all(HELLO).unwrap();
+        order.push(peer.local_addr().ok());
+        if at > 0 {
+            by_hand.run_once(ms(10));
+            served.extend(calls.try_iter().filter(|call| call.0 == "pipeline").map(|call| call.1));
+        }
+    }
+    assert_eq!(served, order[..served.len()], "one after the other");
+    assert_eq!(served.len(), PEERS - 1);
 }
 
 #[test]

@@ -42,6 +42,8 @@ struct Added {
     /// The number of sources, the first of them, that had their full share before the bytes of the
     /// turn were used up.
     in_full: usize,
+    /// Whether the handshake of a channel is among them.
+    handshakes: bool,
 }
 
 impl LoopIo {
@@ -59,14 +61,14 @@ impl LoopIo {
         }
     }
 
-    /// Begins the I/O of a turn. Returns whether something goes before new events: begun
-    /// handshakes, or ready sources that got no share of the last turn, because its time was up.
+    /// Begins the I/O of a turn. Returns whether something goes before new events: handshakes that
+    /// have waited, or ready sources that got no share of the last turn, because its time was up.
     pub(crate) fn begin_turn(&mut self) -> bool {
         let was_cut = self.services.io_time.was_cut();
         self.services.io_time.begin(self.services.now);
         self.handshakes_left = self.handshakes_per_turn;
         let has_begun = self.held_handshakes.begin_turn();
-        let Added { all, in_full } = std::mem::take(&mut self.added);
+        let Added { all, in_full, handshakes } = std::mem::take(&mut self.added);
         if std::mem::take(&mut self.turn_bytes) >= TURN_BYTES || was_cut {
             // Sources that got at most one read precede the sources that got their full share.
             let begin = self.carried_over.len().saturating_sub(all);
@@ -74,7 +76,7 @@ impl LoopIo {
             let in_full = in_full.min(added.len());
             added.rotate_left(in_full);
         }
-        was_cut || has_begun
+        was_cut || has_begun || handshakes
     }
 
     /// Returns whether the next source may have its full share.
@@ -89,6 +91,14 @@ impl LoopIo {
         self.added.all += 1;
         self.added.in_full += usize::from(in_full);
         self.carried_over.push_back(key);
+    }
+
+    /// Schedules a channel whose handshake continues in the next turn. It goes before new events,
+    /// which could take all shares of each turn.
+    #[cold]
+    pub(crate) fn carry_over_handshake(&mut self, key: Key) {
+        self.added.handshakes = true;
+        self.carry_over(key, false);
     }
 
     /// Returns whether this turn has a share for a handshake. While others wait to begin, half of

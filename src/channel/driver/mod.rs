@@ -164,7 +164,9 @@ impl<T: Transport> ChannelDriver<T> {
             self.core.state.status.set(Readiness::CARRIED_OVER);
             let key = self.core.state.key();
             let is_held = self.core.state.may_shed_handshake() && self.hold_handshake(io, key);
-            if !is_held {
+            if !is_held && self.core.state.status.has(ReadDemand::HANDSHAKING) {
+                io.carry_over_handshake(key);
+            } else if !is_held {
                 io.carry_over(key, in_full);
             }
         }

@@ -5,8 +5,9 @@
 //! sources. After `max_io_time` all remaining sources wait for the next turn. `channel::driver`
 //! reads and writes channels, and `LoopIo` has the limit of bytes per turn.
 //!
-//! Invariants: sources that were skipped because the time was up come before new events of the next
-//! turn. An event is handled or deferred, never dropped. Runs on the loop's thread.
+//! Invariants: sources that were skipped because the time was up, and handshakes that got no share
+//! of a turn, come before new events of the next turn. An event is handled or deferred, never
+//! dropped. Runs on the loop's thread.
 
 use super::Turn;
 use crate::{channel::driver::Ready, clock::nanos, event_loop::sources::Slot, id::Key};
