@@ -156,14 +156,19 @@ impl Connection {
     /// Encrypts all of `plain`.
     ///
     /// # Errors
-    /// [`rustls::Error`] if the connection has failed, is not established, or must not encrypt any
-    /// more.
+    /// [`rustls::Error`] if the connection has failed or is not established.
+    /// [`rustls::Error::EncryptError`] if its keys must not encrypt any more: `close_notify`, the
+    /// last record that they may encrypt, is then in `output`.
     pub(super) fn write(&mut self, plain: &[u8], output: &mut Vec<u8>) -> Result<(), rustls::Error> {
         if self.closed {
             return Err(output_ended());
         }
         let bound = self.sealed_len(plain.len());
-        self.with_traffic(output, Encrypt { plain, bound })
+        let written = self.with_traffic(output, Encrypt { plain, bound });
+        if written.is_err() {
+            self.drain(output);
+        }
+        written
     }
 
     /// Sends `close_notify`, once, if the handshake has come far enough.
@@ -295,7 +300,10 @@ impl Outgoing for Encrypt<'_> {
             }
             Err(error) => {
                 output.truncate(start);
-                Err(rustls::Error::General(error.to_string()))
+                Err(match error {
+                    EncryptError::EncryptExhausted => rustls::Error::EncryptError,
+                    error => rustls::Error::General(error.to_string()),
+                })
             }
         }
     }

@@ -23,6 +23,9 @@ const DECODE_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 50];
 /// The fatal alert `unrecognized_name`, likewise.
 const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 
+/// The error of a session whose keys have encrypted as much as they may. The peer is not to blame.
+const KEYS_USED_UP: &str = "the keys of the TLS 1.2 session have encrypted as many records as they may";
+
 #[derive(Debug)]
 pub(super) struct Session {
     connection: Connection,
@@ -122,7 +125,10 @@ impl Session {
 
     /// Like [`Connection::write`].
     pub(super) fn write(&mut self, plain: &[u8], output: &mut Vec<u8>) -> Result {
-        self.connection.write(plain, output).map_err(failure)
+        self.connection.write(plain, output).map_err(|error| match error {
+            rustls::Error::EncryptError => Error::other(KEYS_USED_UP),
+            error => failure(error),
+        })
     }
 
     /// Like [`Connection::close`].

@@ -1,6 +1,17 @@
 //! Ends of streams, in both directions.
 
-use super::pair::{End, VERSIONS, client_config, established, server_config, text, transfer};
+use super::pair::{
+    End, VERSIONS, client_config, established, server_config, server_config_of, shake_hands, text, transfer,
+};
+use crate::{
+    error::Error,
+    tls::{info::TlsVersion, provider::provider},
+};
+use rustls::{
+    SupportedCipherSuite, Tls12CipherSuite,
+    crypto::{CipherSuiteCommon, CryptoProvider},
+};
+use std::sync::Arc;
 
 /// S-05.
 #[test]
@@ -75,4 +86,46 @@ fn records_hold_16_kib_and_small_writes_are_one_record() {
         client.send(&[0; 16_385], 16_385).expect("sealed");
         assert_eq!(std::mem::take(&mut client.output).len(), 16_385 + 2 * overhead);
     }
+}
+
+/// Returns the usual cryptography, whose keys for TLS 1.2 may encrypt this number of records.
+fn limited(records: u64) -> Arc<CryptoProvider> {
+    let mut provider = CryptoProvider::clone(&provider());
+    for suite in &mut provider.cipher_suites {
+        if let SupportedCipherSuite::Tls12(usual) = *suite {
+            let CipherSuiteCommon { suite: name, hash_provider, .. } = usual.common;
+            let limited = Tls12CipherSuite {
+                common: CipherSuiteCommon { suite: name, hash_provider, confidentiality_limit: records },
+                prf_provider: usual.prf_provider,
+                kx: usual.kx,
+                sign: usual.sign,
+                aead_alg: usual.aead_alg,
+            };
+            *suite = SupportedCipherSuite::Tls12(Box::leak(Box::new(limited)));
+        }
+    }
+    Arc::new(provider)
+}
+
+/// TLS 1.2 cannot change its keys. Those of AES-GCM may encrypt 2^24 records.
+#[test]
+fn a_session_whose_keys_are_used_up_ends_with_close_notify_and_does_not_blame_its_peer() {
+    const RECORDS: usize = 1024;
+    let version = TlsVersion::Tls12;
+    let mut client = End::client(client_config(version));
+    let mut server = End::server(server_config_of(limited(RECORDS as u64), version));
+    shake_hands(&mut client, &mut server, usize::MAX).expect("a handshake");
+    let mut sent = 0;
+    let error = loop {
+        match server.send(b"x", 1) {
+            Ok(()) => sent += 1,
+            Err(error) => break error,
+        }
+        assert!(sent <= RECORDS, "the limit is ignored");
+    };
+    assert!(matches!(error, Error::Other(_)), "{error:?}");
+    server.close();
+    transfer(&mut server, &mut client, usize::MAX).expect("data and a clean end");
+    assert_eq!(client.plain.len(), sent);
+    client.end_of_input().expect("a clean end");
 }

@@ -15,6 +15,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion,
     client::Resumption,
+    crypto::CryptoProvider,
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName},
     server::WebPkiClientVerifier,
     version::{TLS12, TLS13},
@@ -58,7 +59,12 @@ fn versions(version: TlsVersion) -> [&'static SupportedProtocolVersion; 1] {
 
 /// Returns the configuration of a server, without ALPN, tickets and client authentication.
 pub(super) fn server_config(version: TlsVersion) -> ServerConfig {
-    ServerConfig::builder_with_provider(provider())
+    server_config_of(provider(), version)
+}
+
+/// Like [`server_config`], with this cryptography.
+pub(super) fn server_config_of(provider: Arc<CryptoProvider>, version: TlsVersion) -> ServerConfig {
+    ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&versions(version))
         .expect("a version")
         .with_no_client_auth()

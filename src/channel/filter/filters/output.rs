@@ -98,10 +98,15 @@ impl Filters {
         let Filters { layers, sealed, surroundings, .. } = self;
         let sealed = sealed.get_or_insert_with(|| lent.buffers.lease_sealed());
         let before = sealed.wire.len();
-        match &mut layers[..from] {
+        let written = match &mut layers[..from] {
             // The usual case.
-            [bottom] => bottom.write(bytes, &mut sealed.wire, surroundings, lent.now)?,
-            layers => write_through(layers, bytes, &mut sealed.wire, surroundings, lent.now)?,
+            [bottom] => bottom.write(bytes, &mut sealed.wire, surroundings, lent.now),
+            layers => write_through(layers, bytes, &mut sealed.wire, surroundings, lent.now),
+        };
+        if written.is_err() {
+            // The last words of the filter carry no plaintext.
+            sealed.record(0);
+            return written;
         }
         if plain > 0 && sealed.wire.len() == before {
             // It would be passed to the filters again and again.
