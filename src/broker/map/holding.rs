@@ -120,6 +120,15 @@ impl<C> Holding<C> {
         self.since.is_some_and(|since| since.position.is_none() && !since.is_covered(follower))
     }
 
+    /// Returns the bytes of the longest value that the node holds or is asked to hold.
+    pub(super) fn longest_value(&self) -> usize {
+        let requested = self.requests.iter().filter_map(|request| match request {
+            HoldRequest::Hold { value, .. } => Some(value.len()),
+            HoldRequest::Release { .. } | HoldRequest::Abandon => None,
+        });
+        requested.chain(self.value.as_ref().map(Bytes::len)).max().unwrap_or(0)
+    }
+
     /// The program does not need the entry any more. Requests that are not answered yet keep their
     /// order, and the value of the last one is dropped after them.
     pub(super) fn abandon(&mut self, unused: &mut Vec<Bytes>) {

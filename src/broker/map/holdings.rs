@@ -21,7 +21,7 @@ use std::{
     ops::Bound::{Excluded, Unbounded},
 };
 
-/// The bytes after which a batch ends.
+/// The most bytes of a batch with more than one change.
 const BATCH_BYTES: usize = 256 << 10;
 
 /// How many entries are compared with the replica in one step.
@@ -67,6 +67,9 @@ pub(super) struct Holdings<C> {
     is_paused: bool,
     sent: Option<SentBatch<C>>,
     next_batch: u64,
+    /// The most changes of the next batch. The broker may refuse changes together that it makes
+    /// one by one.
+    max_changes: usize,
     /// Keys to compare with the replica once that has the offset.
     waiting: BTreeSet<(u64, Bytes)>,
     /// All keys behind this one have to be compared with the replica.
@@ -85,7 +88,7 @@ struct SentBatch<C> {
 
 #[derive(Debug)]
 enum Sent<C> {
-    Hold(Bytes, C),
+    Hold(Bytes, Option<MapCondition>, C),
     /// With the position of the entry.
     Release(Position, C),
     /// The entry is restored.
@@ -103,6 +106,7 @@ impl<C> Holdings<C> {
             is_paused: false,
             sent: None,
             next_batch: 0,
+            max_changes: MapUpdate::LIMIT,
             waiting: BTreeSet::new(),
             check: None,
             steps: VecDeque::new(),
@@ -202,15 +206,25 @@ impl<C> Holdings<C> {
             Err(error) => Err(error),
         };
         let cause = result.as_ref().err().and_then(BrokerError::of).cloned();
+        let is_setting = matches!(result, Err(Error::Setting(_)));
         // Errors of other kinds are unknown here, so the outcome is unknown.
-        let is_uncertain = result.is_err() && cause.as_ref().is_none_or(BrokerError::may_be_stored);
+        let is_uncertain =
+            result.is_err() && !is_setting && cause.as_ref().is_none_or(BrokerError::may_be_stored);
+        let size = sent.entries.len();
+        match &cause {
+            _ if result.is_ok() => self.max_changes = (self.max_changes * 2).min(MapUpdate::LIMIT),
+            None | Some(BrokerError::Failed(_)) => self.max_changes = (size / 2).max(1),
+            Some(_) => {}
+        }
+        // Nothing was made, and the changes of smaller batches may be.
+        let is_split = is_setting && size > 1;
         if is_uncertain {
             follower.refresh();
         }
         if cause == Some(BrokerError::LeaseEnded) && sent.owner == self.identity.node {
             self.identity.node = None;
         }
-        self.is_paused |= result.is_err();
+        self.is_paused |= result.is_err() && !is_split;
         let position = result.as_ref().ok().map(|changed| changed.position);
         for (at, (key, sent)) in sent.entries.into_iter().enumerate() {
             let made = result.as_ref().map(|changed| changed.made[at]).map_err(Error::clone);
@@ -222,7 +236,10 @@ impl<C> Holdings<C> {
                     holding.since = Some(Since { position, read: follower.next_read() });
                 }
             }
-            self.entry_answered(&key, sent, made, position);
+            match sent {
+                sent @ (Sent::Hold(..) | Sent::Release(..)) if is_split => self.send_again(&key, sent),
+                sent => self.entry_answered(&key, sent, made, position),
+            }
             self.proceed(&key, follower);
             self.unused.push(key);
         }
@@ -237,7 +254,7 @@ impl<C> Holdings<C> {
     ) {
         let holding = self.keys.get_mut(key);
         let step = match (sent, made, position) {
-            (Sent::Hold(value, caller), Ok(true), Some(position)) => {
+            (Sent::Hold(value, _, caller), Ok(true), Some(position)) => {
                 let replaced = holding.and_then(|holding| {
                     holding.at = Some(position);
                     holding.value.replace(value)
@@ -245,17 +262,13 @@ impl<C> Holdings<C> {
                 self.unused.extend(replaced);
                 HoldStep::Answer(caller, HoldAnswer::Held(position))
             }
-            (Sent::Hold(value, caller), made, _) => {
+            (Sent::Hold(value, _, caller), made, _) => {
                 self.unused.push(value);
                 HoldStep::Answer(caller, made.map_or_else(HoldAnswer::Failed, |_| HoldAnswer::Refused))
             }
             // The batch failed because it also had entries to set. This one may still be there.
-            (Sent::Release(at, caller), Err(error), _) if is_lease_ended(&error) => {
-                if let Some(holding) = holding {
-                    holding.at = Some(at);
-                    holding.requests.push_front(HoldRequest::Release { caller });
-                }
-                return;
+            (sent @ Sent::Release(..), Err(error), _) if is_lease_ended(&error) => {
+                return self.send_again(key, sent);
             }
             (Sent::Release(_, caller), made, _) => {
                 if let Some(holding) = holding {
@@ -272,6 +285,20 @@ impl<C> Holdings<C> {
             (Sent::Set | Sent::Remove, ..) => return,
         };
         self.steps.push_back(step);
+    }
+
+    /// Puts a request back in front of the later ones for the key.
+    fn send_again(&mut self, key: &Bytes, sent: Sent<C>) {
+        let Some(holding) = self.keys.get_mut(key) else { return };
+        let request = match sent {
+            Sent::Hold(value, condition, caller) => HoldRequest::Hold { value, condition, caller },
+            Sent::Release(at, caller) => {
+                holding.at = Some(at);
+                HoldRequest::Release { caller }
+            }
+            Sent::Set | Sent::Remove => return,
+        };
+        holding.requests.push_front(request);
     }
 
     /// Time has passed: restores entries again after an error.
@@ -330,10 +357,12 @@ impl<C> Holdings<C> {
         if self.sent.is_some() {
             return None;
         }
-        let (mut changes, mut entries, mut bytes) = (Vec::new(), Vec::new(), 0);
-        while changes.len() < MapUpdate::LIMIT && bytes < BATCH_BYTES {
-            let Some((key, change, sent)) = self.next_change(follower) else { break };
-            bytes += change.size();
+        let (mut changes, mut entries) = (Vec::new(), Vec::new());
+        // A change that is alone may have any size.
+        let mut room = usize::MAX;
+        while changes.len() < self.max_changes && room > 0 {
+            let Some((key, change, sent)) = self.next_change(room, follower) else { break };
+            room = room.min(BATCH_BYTES).saturating_sub(change.size());
             changes.push(change);
             entries.push((key, sent));
         }
@@ -348,8 +377,13 @@ impl<C> Holdings<C> {
         Some(HoldBatch { number, owner, changes })
     }
 
-    fn next_change(&mut self, follower: &MapFollower) -> Option<(Bytes, MapChange, Sent<C>)> {
+    /// Returns the next change, unless it may have more bytes than `room`.
+    fn next_change(&mut self, room: usize, follower: &MapFollower) -> Option<(Bytes, MapChange, Sent<C>)> {
         while let Some(key) = self.requested.pop_front() {
+            if self.most_bytes(&key) > room {
+                self.requested.push_front(key);
+                return None;
+            }
             if let Some((change, sent)) = self.requested_change(&key, follower) {
                 return Some((key, change, sent));
             }
@@ -358,12 +392,22 @@ impl<C> Holdings<C> {
         while !self.is_paused
             && let Some(key) = self.restoring.pop_front()
         {
+            if self.most_bytes(&key) > room {
+                self.restoring.push_front(key);
+                return None;
+            }
             if let Some((change, sent)) = self.restoring_change(&key, follower) {
                 return Some((key, change, sent));
             }
             self.unused.push(key);
         }
         None
+    }
+
+    /// Returns the most bytes of the next change of a key.
+    fn most_bytes(&self, key: &Bytes) -> usize {
+        let value = self.keys.get(key).map_or(0, Holding::longest_value);
+        key.len() + value
     }
 
     /// Returns the change of the next request for a key. Answers requests that need none.
@@ -397,11 +441,11 @@ impl<C> Holdings<C> {
                     let orphan = mine.filter(|_| holding.value.is_none());
                     change.condition = match (condition, orphan) {
                         (Some(MapCondition::Absent), Some(at)) => Some(MapCondition::Unchanged(at)),
-                        (condition, _) => condition,
+                        _ => condition,
                     };
                     change.value = Some(value.clone());
                     holding.is_sent = true;
-                    return Some((change, Sent::Hold(value, caller)));
+                    return Some((change, Sent::Hold(value, condition, caller)));
                 }
                 HoldRequest::Release { caller } => {
                     let at = mine.or(holding.at);

@@ -3,6 +3,8 @@
 //! Events are lost, doubled and reordered. Answers are late, fail or get lost. The store loses
 //! updates and whole maps, and ends the lease of the node. Other nodes change the same entries.
 
+mod batches;
+
 use super::{
     follower::MapLimits,
     holding::HoldRequest,

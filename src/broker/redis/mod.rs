@@ -47,6 +47,10 @@ const KEEP_IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How long the metadata of a map without entries is kept at most, as scripts/topic.lua has it.
 const EMPTY_MAP_LIFE: Duration = Duration::from_secs(3600);
 
+/// The smallest limit for the elements of a message. A question has 6 for each topic and a few
+/// others, and an update 4 for each change.
+const MIN_ELEMENTS: usize = 6 * TopicSeen::LIMIT + 100;
+
 /// The largest number of servers.
 const MAX_SERVERS: usize = 16;
 
@@ -102,6 +106,8 @@ const MAX_SERVERS: usize = 16;
 ///
 /// - A message, a notification, and the changes of an update with 256 bytes for each have at most
 ///   `max_bulk_len` less 512 bytes. Larger ones fail with [`Error::Setting`].
+/// - The client must allow at least 6,100 elements (`max_elements`), for 1,000 topics in one
+///   question.
 /// - A map has at most half as many entries as a reply has elements (`max_elements`), less 4. With
 ///   the default, that is 32,764. Further entries are not set.
 /// - A map is read in one reply: 16 MiB, or four times `max_bulk_len` if that is more, less 64 KiB.
@@ -187,6 +193,12 @@ impl RedisBroker {
     fn check(&self) -> Result<()> {
         if self.clients.len() > MAX_SERVERS {
             return Err(Error::setting("servers", self.clients.len(), "at most 16"));
+        }
+        for client in &self.clients {
+            let elements = client.resp_limits().max_elements;
+            if elements < MIN_ELEMENTS {
+                return Err(Error::setting("max_elements", elements, "at least 6100 for a broker"));
+            }
         }
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if self.prefix.is_empty() || self.prefix.len() > 64 || !self.prefix.bytes().all(is_allowed) {

@@ -103,6 +103,9 @@ pub trait Broker: Send + Sync + 'static {
     /// If the owner's lease has ended or was taken over, the update fails with
     /// [`BrokerError::LeaseEnded`], or the next [`end_lost_leases`](Broker::end_lost_leases)
     /// removes its entries.
+    ///
+    /// Fails with [`Error::Setting`](crate::Error::Setting) if the changes are too many or too
+    /// large for one step. Then nothing is changed, and a node tries fewer at once.
     fn change(&self, update: MapUpdate) -> Completion<Changed>;
 
     /// Returns all entries of a map topic, of one moment.

@@ -82,7 +82,10 @@ fn a_server_that_cannot_be_reached_is_checked_again() {
 fn wrong_settings_are_refused_at_the_start() {
     let group = netwheel::EventLoopGroup::builder().threads(1).build().unwrap();
     let broker = || RedisBroker::new(RedisClient::builder(&group, "unix:///none").connect().unwrap());
+    let few = RespLimits::new().max_elements(6099);
+    let few = RedisClient::builder(&group, "unix:///none").resp_limits(few).connect().unwrap();
     for broker in [
+        broker().server(few),
         broker().prefix(""),
         broker().prefix("a{b}"),
         broker().prefix("chat:3"),
@@ -206,13 +209,20 @@ fn a_map_that_is_larger_than_a_reply_does_not_end_the_connection() {
     assert_eq!(client.stats().connects, 1);
 }
 
+fn many_entries(round: usize) -> MapUpdate {
+    let change = |number| MapChange::set(format!("{round}.{number}"), "x");
+    MapUpdate::new(topic(), (0..MapUpdate::LIMIT).map(change).collect())
+}
+
 /// Another node may have set more entries than a reply of this one may have.
 #[test]
 fn a_map_with_too_many_entries_for_this_node_fails_alone() {
     let Some(redis) = RedisProcess::start(&[]) else { return };
-    let changes = (0..150).map(|number| MapChange::set(format!("{number}"), "x")).collect();
-    done(Node::start(redis.broker()).broker.change(MapUpdate::new(topic(), changes))).unwrap();
-    let client = redis.builder().resp_limits(RespLimits::new().max_elements(208)).connect().unwrap();
+    let other = Node::start(redis.broker());
+    for round in 0..4 {
+        done(other.broker.change(many_entries(round))).unwrap();
+    }
+    let client = redis.builder().resp_limits(RespLimits::new().max_elements(6208)).connect().unwrap();
     let node = Node::start(RedisBroker::new(client.clone()));
     let error = done(node.broker.snapshot(&topic(), None)).unwrap_err();
     assert!(matches!(BrokerError::of(&error), Some(BrokerError::TooLarge(..))), "{error:?}");
@@ -223,14 +233,13 @@ fn a_map_with_too_many_entries_for_this_node_fails_alone() {
 #[test]
 fn a_map_fits_into_a_reply() {
     let Some(redis) = RedisProcess::start(&[]) else { return };
-    let client = redis.builder().resp_limits(RespLimits::new().max_elements(208)).connect().unwrap();
+    let client = redis.builder().resp_limits(RespLimits::new().max_elements(6208)).connect().unwrap();
     let node = Node::start(RedisBroker::new(client));
     let mut made = 0;
     for round in 0..4 {
-        let changes = (0..40).map(|number| MapChange::set(format!("{round}.{number}"), "x")).collect();
-        let changed = done(node.broker.change(MapUpdate::new(topic(), changes))).unwrap();
+        let changed = done(node.broker.change(many_entries(round))).unwrap();
         made += changed.made.iter().filter(|made| **made).count();
     }
-    assert_eq!(made, 100);
-    assert_eq!(done(node.broker.snapshot(&topic(), None)).unwrap().entries.len(), 100);
+    assert_eq!(made, 3100);
+    assert_eq!(done(node.broker.snapshot(&topic(), None)).unwrap().entries.len(), 3100);
 }
