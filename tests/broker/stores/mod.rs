@@ -15,6 +15,8 @@ mod node;
 #[cfg(all(feature = "broker-redis", feature = "simulation"))]
 mod one_name;
 #[cfg(all(unix, feature = "broker-redis"))]
+mod owners;
+#[cfg(all(unix, feature = "broker-redis"))]
 mod redis_process;
 #[cfg(all(unix, feature = "broker-redis"))]
 mod rewind;

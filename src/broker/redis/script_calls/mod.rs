@@ -125,11 +125,16 @@ impl ScriptCalls {
         }
     }
 
+    /// Returns the most bytes of the content of an event, besides its head.
+    fn max_event_bytes(&self, partition: Partition) -> usize {
+        let longest = self.server(partition).client.resp_limits().max_bulk_len;
+        longest.saturating_sub(MAX_EVENT_HEAD)
+    }
+
     /// Fails if the event of a message or of a map change would exceed the longest string of the
     /// client, which would end the connections of all followers.
     fn check_event(&self, partition: Partition, setting: &'static str, bytes: usize) -> Result<()> {
-        let longest = self.server(partition).client.resp_limits().max_bulk_len;
-        if bytes.saturating_add(MAX_EVENT_HEAD) > longest {
+        if bytes > self.max_event_bytes(partition) {
             let allowed = "at most `max_bulk_len` of the client, less 512 bytes";
             return Err(Error::setting(setting, format_args!("{bytes} bytes"), allowed));
         }
@@ -366,12 +371,14 @@ impl ScriptCalls {
         /// How long changes of a node are refused after its lease has ended.
         const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
         let node = node.to_string();
+        let max_bytes = self.max_event_bytes(partition) as u64;
         let build = move |operations: &ScriptCalls, server: &ServerInfo| {
             let keys = operations.keys.partition(partition.get());
             let names = [keys.owned(node.as_bytes()), keys.sequence(), keys.ended()];
             let [metadata, maps, _] = keys.begins();
             let mut arguments = operations.first_arguments(partition, server);
             arguments.extend([node.into(), text(AT_ONCE), metadata, maps, millis(REMEMBERED)]);
+            arguments.push(text(max_bytes));
             operations.scripts.sweep.command(names, arguments)
         };
         self.call(partition, WEIGHT, build, |reply| reply::number(&reply))

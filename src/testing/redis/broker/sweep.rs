@@ -44,14 +44,19 @@ pub(super) fn sweep(script: &mut ScriptContext<'_>) -> ScriptResult {
     let keep = number(&argument(script, 2)?)?;
     let (node, most) = (argument(script, 4)?, number(&argument(script, 5)?)?);
     let [metas, maps] = [argument(script, 6)?, argument(script, 7)?];
-    let remembered = number(&argument(script, 8)?)?;
+    let (remembered, max_bytes) = (number(&argument(script, 8)?)?, number(&argument(script, 9)?)?);
     run(script, [b"ZADD", &ended, &text(now), &node])?;
     run(script, [b"ZREMRANGEBYSCORE", &ended, b"-inf", &text(now - remembered)])?;
 
     let mut sweep: Option<TopicSweep> = None;
-    for member in list(script, [b"ZRANGE", &owned, b"0", &text(most - 1)])? {
+    let mut bytes = 0;
+    for (i, member) in list(script, [b"ZRANGE", &owned, b"0", &text(most - 1)])?.iter().enumerate() {
         let Some(member) = member.as_bytes() else { continue };
         let Some((name, key)) = split(member) else { continue };
+        bytes += key.len() as i64 + 16;
+        if i > 0 && bytes > max_bytes {
+            break;
+        }
         if sweep.as_ref().is_none_or(|sweep| sweep.common.name != name) {
             if let Some(sweep) = sweep.take() {
                 sweep.finish(script)?;
