@@ -67,6 +67,11 @@ impl PartitionKeys {
         self.with(&[b"map:", topic])
     }
 
+    /// Returns the set of nodes that own entries.
+    pub(super) fn owners(&self) -> Bytes {
+        self.with(&[b"owners"])
+    }
+
     /// Returns the sorted set of entries that a node owns.
     pub(super) fn owned(&self, node: &[u8]) -> Bytes {
         self.with(&[b"owned:", node])

@@ -184,6 +184,10 @@ impl RedisBroker {
 
     /// Accepts servers that evict keys when their memory is full. A topic whose key was evicted
     /// begins a new epoch, and an evicted map is empty.
+    ///
+    /// The lists of the entries that nodes own can be evicted, too. A node notices that with its
+    /// next update of such entries, and sets them again with another lease. The entries of a node
+    /// that ends before stay in their maps until they are removed or set again.
     #[must_use]
     pub fn allow_eviction(mut self) -> Self {
         self.allows_eviction = true;
@@ -317,9 +321,13 @@ impl Broker for RedisBroker {
         self.call(|operations| {
             let (completer, done) = completion(None);
             let sweeper = operations.clone();
-            operations.lost_leases(Vec::new()).on_complete(move |lost| match lost {
-                Ok(lost) => sweeper.sweep_all(lost).on_complete(|swept| completer.complete(swept)),
-                Err(error) => completer.complete(Err(error)),
+            operations.some_owners().on_complete(move |owners| {
+                // The leases of others end, also if a server cannot be asked.
+                let owners = owners.unwrap_or_default();
+                sweeper.clone().lost_leases(owners).on_complete(move |lost| match lost {
+                    Ok(lost) => sweeper.sweep_all(lost).on_complete(|swept| completer.complete(swept)),
+                    Err(error) => completer.complete(Err(error)),
+                });
             });
             done
         })
@@ -329,7 +337,7 @@ impl Broker for RedisBroker {
         self.call(|operations| {
             let (completer, done) = completion(None);
             let (sweeper, node) = (operations.clone(), node.clone());
-            operations.lost_leases(vec![node.clone()]).on_complete(move |lost| match lost {
+            operations.end_leases(vec![node.clone()]).on_complete(move |lost| match lost {
                 Ok(_) => {
                     let swept = sweeper.sweep_all(vec![node]);
                     swept.on_complete(|swept| completer.complete(swept.map(drop)));

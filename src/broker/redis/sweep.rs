@@ -7,7 +7,10 @@ use crate::{
     machine::Mutex,
     sync::{Completer, Completion, completion},
 };
-use std::sync::Arc;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
+};
 
 /// A sweep that is under way. The last step completes it.
 struct LeaseSweep {
@@ -25,7 +28,47 @@ struct LeaseSweepState {
     completer: Option<Completer<Vec<NodeId>>>,
 }
 
+/// The calls of [`ScriptCalls::some_owners`] that ask all partitions.
+const OWNER_TURNS: usize = 16;
+
+/// The owners of entries in some partitions, which are asked one after the other.
+struct OwnerSearch {
+    operations: Arc<ScriptCalls>,
+    left: Vec<Partition>,
+    found: BTreeSet<NodeId>,
+    completer: Completer<Vec<NodeId>>,
+}
+
+impl OwnerSearch {
+    fn next_partition(mut self) {
+        let Some(partition) = self.left.pop() else {
+            return self.completer.complete(Ok(self.found.into_iter().collect()));
+        };
+        let owners = self.operations.owners(partition);
+        owners.on_complete(move |owners| match owners {
+            Ok(owners) => {
+                self.found.extend(owners);
+                self.next_partition();
+            }
+            Err(error) => self.completer.complete(Err(error)),
+        });
+    }
+}
+
 impl ScriptCalls {
+    /// Reads which nodes own entries in some partitions. The next call asks other ones.
+    ///
+    /// The first server may have lost the leases of nodes that have ended, and any server may have
+    /// got the entries of such nodes back. Nothing else would remove these entries.
+    pub(super) fn some_owners(self: &Arc<Self>) -> Completion<Vec<NodeId>> {
+        let turn = self.owner_turn.fetch_add(1, Ordering::Relaxed) % OWNER_TURNS;
+        let is_asked = |partition: &Partition| usize::from(partition.get()) % OWNER_TURNS == turn;
+        let left = self.start.partitions.all().filter(is_asked).collect();
+        let (completer, done) = completion(None);
+        OwnerSearch { operations: self.clone(), left, found: BTreeSet::new(), completer }.next_partition();
+        done
+    }
+
     /// Removes the entries of nodes, one node after the other. Completes with these nodes.
     pub(super) fn sweep_all(self: &Arc<Self>, nodes: Vec<NodeId>) -> Completion<Vec<NodeId>> {
         let (completer, done) = completion(None);

@@ -1,4 +1,4 @@
-//! Entries whose owner ends.
+//! Entries whose owner ends when the servers have lost a part of what they know of it.
 
 use super::{
     node::{Node, topic},
@@ -8,12 +8,15 @@ use crate::support::wait::done;
 use netwheel::{
     Result,
     broker::{
-        Broker, NodeId, RedisBroker, TopicName,
+        Broker, BrokerError, NodeId, RedisBroker, TopicName,
         store::{BrokerEvent, Changed, MapChange, MapUpdate, NodeLease, TopicChange},
     },
-    codec::RespLimits,
+    codec::{RespLimits, RespValue},
 };
 use std::time::Duration;
+
+/// The calls of `end_lost_leases` that check the owners of entries in all partitions.
+const TURNS: usize = 16;
 
 fn begin<B: Broker>(at: &Node<B>, name: &str) -> NodeId {
     let node = NodeId::new(name, 1).unwrap();
@@ -34,6 +37,52 @@ fn keys<B: Broker>(at: &Node<B>, topic: &TopicName) -> Vec<String> {
         entries.iter().map(|entry| String::from_utf8_lossy(&entry.key).into_owned()).collect();
     keys.sort();
     keys
+}
+
+/// The first server has the leases, and the entries are on the other one.
+#[test]
+fn entries_of_a_node_are_removed_although_its_lease_was_lost() {
+    let (Some(a), Some(b)) = (RedisProcess::start(&[]), RedisProcess::start(&[])) else { return };
+    let node = Node::start(RedisBroker::new(a.client()).server(b.client()));
+    let is_on_other = |topic: &TopicName| node.partitions.of(topic).get() % 2 == 1;
+    let users = (0..).map(|n| TopicName::new(format!("users{n}")).unwrap()).find(is_on_other).unwrap();
+    let gone = begin(&node, "gone");
+    hold(&node, &users, &gone, &["ann", "bob"]).unwrap();
+    a.ask("DEL {netwheel}:leases {netwheel}:incarnations {netwheel}:ended");
+    let alive = begin(&node, "alive");
+    hold(&node, &users, &alive, &["bob", "cleo"]).unwrap();
+    let ended: Vec<_> = (0..TURNS).flat_map(|_| done(node.broker.end_lost_leases()).unwrap()).collect();
+    assert_eq!(ended, [gone]);
+    assert_eq!(keys(&node, &users), ["bob", "cleo"]);
+    done(node.broker.end_lease(&alive)).unwrap();
+    assert!(keys(&node, &users).is_empty());
+    let partition = node.partitions.of(&users).get();
+    let owners = b.ask(&format!("SCARD {{netwheel:{partition}}}:owners"));
+    assert_eq!(owners, RespValue::Integer(0), "no owner is left");
+}
+
+/// The node goes on with another incarnation, and sets its entries again.
+#[test]
+fn a_node_whose_list_of_entries_was_evicted_is_refused() {
+    let Some(redis) = RedisProcess::start(&[]) else { return };
+    let node = Node::start(redis.broker().allow_eviction());
+    let a = begin(&node, "a");
+    hold(&node, &topic(), &a, &["ann"]).unwrap();
+    let partition = node.partitions.of(&topic()).get();
+    redis.ask(&format!("DEL {{netwheel:{partition}}}:owned:{a}"));
+    let error = hold(&node, &topic(), &a, &["bob"]).unwrap_err();
+    assert_eq!(BrokerError::of(&error), Some(&BrokerError::LeaseEnded));
+    let again = NodeId::new("a", 2).unwrap();
+    done(node.broker.end_lease(&a)).unwrap();
+    done(node.broker.renew(NodeLease::begin(again.clone(), Duration::from_secs(3600)))).unwrap();
+    hold(&node, &topic(), &again, &["ann"]).unwrap();
+    done(node.broker.end_lease(&again)).unwrap();
+    assert!(keys(&node, &topic()).is_empty());
+    // A node that has removed all its entries is not refused.
+    let b = begin(&node, "b");
+    hold(&node, &topic(), &b, &["ann"]).unwrap();
+    done(node.broker.change(MapUpdate::new(topic(), vec![MapChange::remove("ann")]))).unwrap();
+    hold(&node, &topic(), &b, &["ann"]).unwrap();
 }
 
 /// A longer event would end the connections of all followers.

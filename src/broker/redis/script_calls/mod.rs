@@ -27,7 +27,10 @@ use crate::{
 };
 use bytes::Bytes;
 use publish_lane::{PendingMessage, PublishLane};
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::AtomicUsize},
+    time::Duration,
+};
 
 /// Offsets that readers pass are at most this, so that they are exact in Lua.
 const MAX_OFFSET: u64 = 1 << 53;
@@ -75,6 +78,8 @@ pub(super) struct ScriptCalls {
     lanes: Vec<PublishLane>,
     /// The messages that wait for a recovery of their lanes.
     waiting: Arc<PendingLimit>,
+    /// Which partitions are asked next for the owners of entries.
+    pub(super) owner_turn: AtomicUsize,
     random: Random,
     scripts: BrokerScripts,
 }
@@ -108,6 +113,7 @@ impl ScriptCalls {
             lanes: start.partitions.all().map(|_| PublishLane::default()).collect(),
             random: Random::new(start.seed ^ machine::seed().map_or_else(Random::system_seed, |_| 0)),
             waiting: PendingLimit::new(MAX_WAITING, MAX_PENDING_BYTES),
+            owner_turn: AtomicUsize::new(0),
             servers,
             keys,
             times,
@@ -339,7 +345,7 @@ impl ScriptCalls {
                 };
                 arguments.extend([kind.into(), change.key, value, condition]);
             }
-            let names = [keys.metadata(topic), keys.sequence(), keys.map(topic), keys.ended()];
+            let names = [keys.metadata(topic), keys.sequence(), keys.map(topic), keys.ended(), keys.owners()];
             operations.scripts.change.command(names, arguments)
         };
         self.call(partition, weight, build, reply::changed)
@@ -374,7 +380,7 @@ impl ScriptCalls {
         let max_bytes = self.max_event_bytes(partition) as u64;
         let build = move |operations: &ScriptCalls, server: &ServerInfo| {
             let keys = operations.keys.partition(partition.get());
-            let names = [keys.owned(node.as_bytes()), keys.sequence(), keys.ended()];
+            let names = [keys.owned(node.as_bytes()), keys.sequence(), keys.ended(), keys.owners()];
             let [metadata, maps, _] = keys.begins();
             let mut arguments = operations.first_arguments(partition, server);
             arguments.extend([node.into(), text(AT_ONCE), metadata, maps, millis(REMEMBERED)]);
@@ -405,12 +411,30 @@ impl ScriptCalls {
 
     /// Ends lost leases and those of `nodes`. Completes with the nodes whose entries are to be
     /// removed.
-    pub(super) fn lost_leases(self: &Arc<Self>, nodes: Vec<NodeId>) -> Completion<Vec<NodeId>> {
+    pub(super) fn end_leases(self: &Arc<Self>, nodes: Vec<NodeId>) -> Completion<Vec<NodeId>> {
+        self.ended_leases("end", nodes)
+    }
+
+    /// Ends lost leases. Completes with the nodes whose entries are to be removed, among them those
+    /// of `owners` that have no lease.
+    pub(super) fn lost_leases(self: &Arc<Self>, owners: Vec<NodeId>) -> Completion<Vec<NodeId>> {
+        self.ended_leases("lost", owners)
+    }
+
+    fn ended_leases(self: &Arc<Self>, kind: &'static str, nodes: Vec<NodeId>) -> Completion<Vec<NodeId>> {
         let build = move |operations: &ScriptCalls, _: &ServerInfo| {
-            let nodes = nodes.iter().map(NodeId::to_string);
-            operations.scripts.lost.command(operations.lease_keys(), nodes)
+            let arguments = std::iter::once(kind.to_owned()).chain(nodes.iter().map(NodeId::to_string));
+            operations.scripts.lost.command(operations.lease_keys(), arguments)
         };
         self.call(Partition::new(0), WEIGHT, build, reply::nodes)
+    }
+
+    /// Reads which nodes own entries in a partition.
+    pub(super) fn owners(self: &Arc<Self>, partition: Partition) -> Completion<Vec<NodeId>> {
+        let build = move |operations: &ScriptCalls, _: &ServerInfo| {
+            RedisCommand::new("SMEMBERS").arg(operations.keys.partition(partition.get()).owners())
+        };
+        self.call(partition, WEIGHT, build, reply::nodes)
     }
 
     /// Notes that the entries of a node were removed.

@@ -1,6 +1,6 @@
 -- Changes entries of a map.
 --
--- KEYS  3 map, 4 nodes whose leases have ended
+-- KEYS  3 map, 4 nodes whose leases have ended, 5 nodes that own entries
 -- ARGV  8 owner, or empty, 9 the largest number of entries, 10 begin of the keys of owned entries,
 --       then 4 of each change: = or -, key, value, condition (empty, ! for absent, or "epoch offset")
 -- Replies {epoch, offset, whether each change was made, …}.
@@ -12,6 +12,9 @@ if is_other_kind(topic, 'map') then
 end
 if owner ~= '' and redis.call('ZSCORE', KEYS[4], owner) then
   return redis.error_reply('LEASEENDED the lease of the node has ended')
+end
+if owner ~= '' and has_lost_entries(KEYS[5], owned, owner) then
+  return redis.error_reply('LEASEENDED the list of the entries of the node was lost')
 end
 local length = redis.call('HLEN', KEYS[3])
 if not topic.epoch or topic.length ~= length or is_rewound(topic, ARGV[6], ARGV[7]) then
@@ -70,10 +73,11 @@ else
         changes[#changes + 1] = '- ' .. #key .. ' 0 0\n' .. key
       end
       if before ~= '' and (kind == '-' or before ~= owner) then
-        redis.call('ZREM', owned .. before, owned_member(name, key))
+        remove_owned(KEYS[5], owned, before, owned_member(name, key))
       end
       if kind == '=' and owner ~= '' and before ~= owner then
         redis.call('ZADD', owned .. owner, 0, owned_member(name, key))
+        redis.call('SADD', KEYS[5], owner)
       end
     end
   end

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 leases by the times at which they end, 2 the incarnation of each name, 3 ended leases whose entries are not
 --       removed yet
--- ARGV  nodes
+-- ARGV  1 end, or lost to leave nodes alone that have leases, then nodes
 -- Replies the ended leases whose entries are not removed yet.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -17,7 +17,9 @@ end
 for _, node in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))) do
   finish(node)
 end
-for _, node in ipairs(ARGV) do
-  finish(node)
+for i = 2, #ARGV do
+  if ARGV[1] == 'end' or not redis.call('ZSCORE', KEYS[1], ARGV[i]) then
+    finish(ARGV[i])
+  end
 end
 return redis.call('SMEMBERS', KEYS[3])

@@ -2,7 +2,7 @@
 --
 -- A field of the map has `epoch offset owner\nvalue`: the position of the update that has set it, and its node, which
 -- may be empty. The entries of a node are members `length of the topic:topic key` of a sorted set with scores of 0,
--- which has them in the order of topics.
+-- which has them in the order of topics. The nodes with such a sorted set are members of another set.
 
 -- Returns the owner of a stored entry.
 local function owner_of(entry)
@@ -11,6 +11,18 @@ end
 
 local function owned_member(name, key)
   return #name .. ':' .. name .. ' ' .. key
+end
+
+local function remove_owned(owners_key, owned, node, member)
+  redis.call('ZREM', owned .. node, member)
+  if redis.call('ZCARD', owned .. node) == 0 then
+    redis.call('SREM', owners_key, node)
+  end
+end
+
+-- Returns whether the entries of a node are not known any more: their key was evicted or deleted.
+local function has_lost_entries(owners_key, owned, node)
+  return redis.call('SISMEMBER', owners_key, node) == 1 and redis.call('ZCARD', owned .. node) == 0
 end
 
 -- Stores the end of an update, and publishes it. The top is that of the update. `changes` has the content of the event.

@@ -1,6 +1,7 @@
 -- Removes entries of a node whose lease has ended, from the maps of a partition.
 --
--- KEYS  1 entries of the node, 2 sequence of the partition, 3 nodes whose leases have ended
+-- KEYS  1 entries of the node, 2 sequence of the partition, 3 nodes whose leases have ended,
+--       4 nodes that own entries
 -- ARGV  1 process of Redis, 2 id for a new epoch or generation, 3 ms for which idle metadata lives, 4 channel, 5 node,
 --       6 the largest number of entries for this call, 7 begin of the keys of metadata, 8 begin of the keys of maps,
 --       9 ms for which the node is remembered, 10 the most bytes of the changes in an event: at least one entry is
@@ -49,4 +50,8 @@ for i, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, tonumber(ARGV[6]) - 1))
   redis.call('ZREM', KEYS[1], member)
 end
 finish()
-return redis.call('ZCARD', KEYS[1])
+local left = redis.call('ZCARD', KEYS[1])
+if left == 0 then
+  redis.call('SREM', KEYS[4], node)
+end
+return left

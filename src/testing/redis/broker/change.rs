@@ -2,7 +2,7 @@
 
 use super::{
     calls::{ScriptResult, argument, bulk, integer, key, now_ms, number, run, string, text},
-    map::{owned_member, owner_of, removal, store_update},
+    map::{has_lost_entries, owned_member, owner_of, removal, remove_owned, store_update},
     topic::{CommonArguments, TopicMetadata, other_kind},
 };
 use crate::{codec::RespValue, testing::redis::script::ScriptContext};
@@ -13,6 +13,7 @@ pub(super) fn change(script: &mut ScriptContext<'_>) -> ScriptResult {
     let now = now_ms(script)?;
     let common = CommonArguments::of(script, now)?;
     let [meta, map, ended] = [key(script, 0)?, key(script, 2)?, key(script, 3)?];
+    let (owners, owned) = (key(script, 4)?, argument(script, 9)?);
     let (owner, max_entries) = (argument(script, 7)?, number(&argument(script, 8)?)?);
     let mut topic = TopicMetadata::open(script, meta.clone())?;
     if topic.is_other_kind("map") {
@@ -20,6 +21,9 @@ pub(super) fn change(script: &mut ScriptContext<'_>) -> ScriptResult {
     }
     if !owner.is_empty() && string(script, [b"ZSCORE", &ended, &owner])?.is_some() {
         return Err(RespValue::Error("LEASEENDED the lease of the node has ended".into()));
+    }
+    if !owner.is_empty() && has_lost_entries(script, &owners, &owned, &owner)? {
+        return Err(RespValue::Error("LEASEENDED the list of the entries of the node was lost".into()));
     }
     let length = integer(script, [b"HLEN", &map])?;
     if topic.epoch.is_none() || topic.length != length || topic.is_rewound(&common.seen)? {
@@ -83,7 +87,7 @@ fn apply(
     owner: &[u8],
     change: &[Bytes],
 ) -> ScriptResult<Vec<u8>> {
-    let owned = argument(script, 9)?;
+    let (owners, owned) = (key(script, 4)?, argument(script, 9)?);
     let (is_set, key, value) = (change[0][..] == *b"=", &change[1], &change[2]);
     let stored = string(script, [b"HGET", map, key])?;
     let before = stored.as_ref().map_or(&b""[..], |entry| owner_of(entry));
@@ -98,10 +102,11 @@ fn apply(
     };
     let member = owned_member(name, key);
     if !before.is_empty() && (!is_set || before != owner) {
-        run(script, [b"ZREM", &[&owned[..], before].concat(), &member])?;
+        remove_owned(script, &owners, &owned, before, &member)?;
     }
     if is_set && !owner.is_empty() && before != owner {
         run(script, [b"ZADD", &[&owned[..], owner].concat(), b"0", &member])?;
+        run(script, [b"SADD", &owners, owner])?;
     }
     Ok(content)
 }

@@ -44,8 +44,11 @@ pub(super) fn lost(script: &mut ScriptContext<'_>) -> ScriptResult {
     for node in expired.iter().filter_map(RespValue::as_bytes) {
         finish(script, node)?;
     }
-    for node in script.arguments().to_vec() {
-        finish(script, &node)?;
+    let is_end = argument(script, 0)?[..] == *b"end";
+    for node in script.arguments()[1..].to_vec() {
+        if is_end || string(script, [b"ZSCORE", &leases, &node])?.is_none() {
+            finish(script, &node)?;
+        }
     }
     let lost = key(script, 2)?;
     run(script, [b"SMEMBERS", &lost])

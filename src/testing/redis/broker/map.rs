@@ -1,7 +1,7 @@
 //! map.lua: entries of maps, and their owners.
 
 use super::{
-    calls::{ScriptResult, run, text},
+    calls::{ScriptResult, integer, run, text},
     topic::{CommonArguments, TopicMetadata, idle_life},
 };
 use crate::testing::redis::script::ScriptContext;
@@ -14,6 +14,32 @@ pub(super) fn owner_of(entry: &[u8]) -> &[u8] {
 
 pub(super) fn owned_member(name: &[u8], key: &[u8]) -> Vec<u8> {
     [name.len().to_string().as_bytes(), b":", name, b" ", key].concat()
+}
+
+pub(super) fn remove_owned(
+    script: &mut ScriptContext<'_>,
+    owners: &[u8],
+    owned: &[u8],
+    node: &[u8],
+    member: &[u8],
+) -> ScriptResult<()> {
+    let owned = [owned, node].concat();
+    run(script, [b"ZREM", &owned, member])?;
+    if integer(script, [b"ZCARD", &owned])? == 0 {
+        run(script, [b"SREM", owners, node])?;
+    }
+    Ok(())
+}
+
+/// Returns whether the entries of a node are not known any more.
+pub(super) fn has_lost_entries(
+    script: &mut ScriptContext<'_>,
+    owners: &[u8],
+    owned: &[u8],
+    node: &[u8],
+) -> ScriptResult<bool> {
+    Ok(integer(script, [b"SISMEMBER", owners, node])? == 1
+        && integer(script, [b"ZCARD", &[owned, node].concat()])? == 0)
 }
 
 /// Returns the content of an event for a removal.

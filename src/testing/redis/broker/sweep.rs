@@ -40,6 +40,7 @@ fn split(member: &Bytes) -> Option<(Bytes, Bytes)> {
 pub(super) fn sweep(script: &mut ScriptContext<'_>) -> ScriptResult {
     let now = now_ms(script)?;
     let [owned, sequence, ended] = [key(script, 0)?, key(script, 1)?, key(script, 2)?];
+    let owners = key(script, 3)?;
     let [run_id, id, channel] = [argument(script, 0)?, argument(script, 1)?, argument(script, 3)?];
     let keep = number(&argument(script, 2)?)?;
     let (node, most) = (argument(script, 4)?, number(&argument(script, 5)?)?);
@@ -85,5 +86,9 @@ pub(super) fn sweep(script: &mut ScriptContext<'_>) -> ScriptResult {
     if let Some(sweep) = sweep {
         sweep.finish(script)?;
     }
-    Ok(RespValue::Integer(integer(script, [b"ZCARD", &owned])?))
+    let left = integer(script, [b"ZCARD", &owned])?;
+    if left == 0 {
+        run(script, [b"SREM", &owners, &node])?;
+    }
+    Ok(RespValue::Integer(left))
 }
