@@ -119,6 +119,14 @@ impl FaultState {
         happens
     }
 
+    /// Forgets the last fault that has happened, because it has no effect.
+    pub(crate) fn take_back(&mut self, fault: Fault) {
+        let draws = &mut self.kinds[fault as usize];
+        draws.happened -= 1;
+        let last = (fault, draws.opportunities - 1);
+        self.happened.pop_if(|record| (record.fault, record.opportunity) == last);
+    }
+
     /// Draws the size of a fault that has just happened, for example how long it lasts.
     pub(crate) fn size(&mut self, fault: Fault, range: std::ops::Range<u64>) -> u64 {
         self.kinds[fault as usize].sizes.u64(range)

@@ -9,9 +9,6 @@ use std::{io, sync::Arc};
 /// Turns without a sleep after which a loop counts as spinning.
 const SPINS: u32 = 200_000;
 
-/// The interval of faults that strike from outside, in nanoseconds.
-const STRIKES: u64 = 200_000_000;
-
 pub(super) struct SimulationDriver {
     shared: Arc<Shared>,
     loops: Vec<Option<Running>>,
@@ -27,18 +24,13 @@ pub(super) enum Stepped {
     Ran,
     /// Nothing happens before the given end.
     Idle,
-    /// A fault has killed a node.
-    NodeEnded(usize),
     /// A node that was killed is to be started.
     Restart(usize),
 }
 
 impl SimulationDriver {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
-        let mut world = shared.lock();
-        let first = world.draw(0..STRIKES);
-        world.schedule_strike(first);
-        drop(world);
+        shared.lock().schedule_strike();
         SimulationDriver {
             shared: shared.clone(),
             loops: Vec::new(),
@@ -66,7 +58,8 @@ impl SimulationDriver {
             WorldStep::Strike => {
                 drop(world);
                 self.check_reads()?;
-                return self.strike();
+                self.strike()?;
+                return Ok(Stepped::Ran);
             }
             WorldStep::Thread(index) => {
                 world.note(Happening::ThreadRan, usize::MAX, index as u64, 0);
@@ -197,28 +190,31 @@ impl SimulationDriver {
         Err(format!("node {}: socket {id} has unread input for {limit} ns", world.nodes[node].name))
     }
 
-    /// Brings about faults of nodes and links.
-    fn strike(&mut self) -> Result<Stepped, String> {
-        let mut world = self.shared.lock();
-        let next = world.now() + world.draw(STRIKES / 10..2 * STRIKES);
-        world.schedule_strike(next);
-        if world.nodes.is_empty() {
-            return Ok(Stepped::Ran);
+    /// Brings about faults of nodes and links. Each kind is drawn at each strike, so leaving one
+    /// out does not change which opportunities the others have.
+    fn strike(&mut self) -> Result<(), String> {
+        self.shared.lock().schedule_strike();
+        if self.shared.lock().nodes.is_empty() {
+            return Ok(());
         }
-        let (powerless, killed) = match world.struck(Fault::NodeLosesPower) {
-            Some(node) => (true, Some(node)),
-            None => (false, world.struck(Fault::NodeKilled)),
-        };
-        let Some(node) = killed else {
-            world.strike_links();
-            return Ok(Stepped::Ran);
-        };
-        if !world.nodes[node].is_up {
-            return Ok(Stepped::Ran);
+        for (fault, loses_power) in [(Fault::NodeLosesPower, true), (Fault::NodeKilled, false)] {
+            let mut world = self.shared.lock();
+            let Some(node) = world.struck(fault) else { continue };
+            let was_up = world.nodes[node].is_up;
+            // A killed node comes back after a while.
+            let pause = world.faults.size(fault, 100_000_000..5_000_000_000);
+            if !world.nodes[node].can_end(loses_power) {
+                world.faults.take_back(fault);
+                continue;
+            }
+            drop(world);
+            self.end_node(node, loses_power)?;
+            if was_up {
+                self.shared.lock().schedule_restart(node, pause);
+            }
         }
-        drop(world);
-        self.end_node(node, powerless)?;
-        Ok(Stepped::NodeEnded(node))
+        self.shared.lock().strike_links();
+        Ok(())
     }
 
     /// Ends the programs of a node. Does nothing if they have ended, unless the node loses the
@@ -229,8 +225,7 @@ impl SimulationDriver {
     pub(super) fn end_node(&mut self, node: usize, loses_power: bool) -> Result<(), String> {
         let (threads, started) = {
             let mut world = self.shared.lock();
-            let state = &world.nodes[node];
-            if !(state.is_up || loses_power && state.has_power) {
+            if !world.nodes[node].can_end(loses_power) {
                 return Ok(());
             }
             world.kill_node(node, loses_power);

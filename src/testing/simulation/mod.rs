@@ -72,6 +72,8 @@ mod program;
 mod replay;
 mod run;
 mod shrinking;
+#[cfg(test)]
+mod strike_tests;
 mod tracing;
 
 pub use calls::{chance, seed, sleep, sometimes};
@@ -273,13 +275,6 @@ impl Simulation {
             match self.driver.step(end) {
                 Ok(driver::Stepped::Ran) => {}
                 Ok(driver::Stepped::Idle) => return Ok(false),
-                Ok(driver::Stepped::NodeEnded(node)) => {
-                    // A killed node comes back after a while.
-                    let mut world = self.shared.lock();
-                    let pause = world.draw(100_000_000..5_000_000_000);
-                    world.schedule_restart(node, pause);
-                    continue;
-                }
                 Ok(driver::Stepped::Restart(node)) => {
                     self.restart(NodeId(node));
                     continue;

@@ -58,6 +58,7 @@ use poll::Polls;
 use queue::{ActionQueue, LoopState, TimedAction, narrow};
 use sockets::Sockets;
 use std::collections::BTreeMap;
+use strike::Strikes;
 use waiting_threads::WaitingThreads;
 
 /// The time that a reading of the clock takes, in nanoseconds.
@@ -104,6 +105,7 @@ pub(crate) struct World {
     /// Draws the order of events at one instant.
     order: fastrand::Rng,
     seeds: fastrand::Rng,
+    strikes: Strikes,
     pub(crate) trace: Trace,
     loop_ids: u32,
     /// The generation of the last channel in each slot, by loop.
@@ -143,6 +145,7 @@ impl World {
             operations: Operations::new(seed, faults.only.as_ref()),
             order: stream("order"),
             seeds: stream("seeds"),
+            strikes: Strikes::new(stream("strikes")),
             trace: Trace::default(),
             loop_ids: FIRST_LOOP_ID,
             channels: BTreeMap::new(),
@@ -189,10 +192,6 @@ impl World {
     pub(crate) fn schedule_restart(&mut self, node: usize, after: u64) {
         let life = self.nodes[node].life;
         self.schedule(self.now.saturating_add(after), TimedAction::Restart { node: narrow(node), life });
-    }
-
-    pub(crate) fn schedule_strike(&mut self, at: u64) {
-        self.schedule(at, TimedAction::Strike);
     }
 
     pub(in crate::machine::simulated) fn start_loop(&mut self, machine: Machine, make: MakeLoop) {

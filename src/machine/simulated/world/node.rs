@@ -36,6 +36,11 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// Returns whether a kill or a loss of power changes anything.
+    pub(crate) fn can_end(&self, loses_power: bool) -> bool {
+        self.is_up || (loses_power && self.has_power)
+    }
+
     /// Converts a time of the world to that of the node's clock.
     pub(crate) fn local(&self, time: u64) -> u64 {
         let drift = time.saturating_sub(self.drifts_since) / 1_000_000 * self.drift;

@@ -1,9 +1,32 @@
 //! Faults that strike nodes and links from outside.
 
-use super::World;
+use super::{World, queue::TimedAction};
 use crate::machine::simulated::fault::Fault;
 
+/// The usual interval of strikes, in nanoseconds.
+const INTERVAL: u64 = 200_000_000;
+
+/// The times of strikes. They have draws of their own, so they do not depend on what the programs
+/// do.
+pub(super) struct Strikes {
+    random: fastrand::Rng,
+    next: u64,
+}
+
+impl Strikes {
+    pub(super) fn new(random: fastrand::Rng) -> Self {
+        Strikes { random, next: 0 }
+    }
+}
+
 impl World {
+    /// Schedules the next strike.
+    pub(crate) fn schedule_strike(&mut self) {
+        let after = self.strikes.random.u64(INTERVAL / 10..2 * INTERVAL);
+        self.strikes.next = self.now.max(self.strikes.next + after);
+        self.schedule(self.strikes.next, TimedAction::Strike);
+    }
+
     /// Draws whether the next poll returns without a reason. A spin makes the following ones do so,
     /// too.
     pub(crate) fn returns_early(&mut self) -> bool {
