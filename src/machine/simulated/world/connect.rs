@@ -7,13 +7,17 @@
 use super::{
     World,
     link::retransmission,
-    ports::{BindOptions, PortRole, TCP, destination, seen_from},
+    ports::{BindOptions, EAFNOSUPPORT, PortRole, TCP, check_route, destination, seen_from},
     queue::TimedAction,
     sockets::{Socket, SocketKind},
     stream::{StreamPhase, StreamSocket},
 };
 use crate::machine::simulated::{digest::Digest, fault::Fault, ids::SocketId, trace::Happening};
-use std::{collections::VecDeque, io, net::SocketAddr};
+use std::{
+    collections::VecDeque,
+    io,
+    net::{IpAddr, SocketAddr},
+};
 
 /// How often part of a handshake is sent again before the connection has failed, as
 /// `tcp_syn_retries` of Linux. The connect fails after 127 seconds.
@@ -23,6 +27,15 @@ const RETRIES: u32 = 6;
 fn pause(attempt: u32) -> u64 {
     // One second at first.
     retransmission(attempt) * 5
+}
+
+/// Fails if a socket for connects to `to` cannot have the local address, as on Linux.
+fn check_local(local: IpAddr, to: IpAddr) -> io::Result<()> {
+    match (local.is_ipv4(), to.is_ipv4()) {
+        (false, true) => Err(io::Error::from_raw_os_error(EAFNOSUPPORT)),
+        (true, false) => Err(io::ErrorKind::InvalidInput.into()),
+        _ => check_route(local, to),
+    }
 }
 
 impl World {
@@ -36,24 +49,29 @@ impl World {
         if self.fails(Fault::ConnectUnreachable) {
             return Err(io::ErrorKind::HostUnreachable.into());
         }
+        if let Some(local) = local {
+            check_local(local.ip(), to.ip())?;
+        }
+        let remote = seen_from(to.ip(), destination(to));
         let to = destination(to);
         let remote_node = self.node_at(node, to.ip()).ok_or(io::ErrorKind::HostUnreachable)?;
         let source = self.source_ip(node, to.ip());
         // Sockets whose program chooses the address have SO_REUSEADDR.
         let options = BindOptions { reuse_address: local.is_some(), ..BindOptions::default() };
         let local = local.unwrap_or(SocketAddr::new(source, 0));
+        let local = SocketAddr::new(local.ip().to_canonical(), local.port());
         let mut local = self.bind(node, local, TCP, options)?;
         if local.ip().is_unspecified() {
             local.set_ip(source);
         }
         let is_same = |other: &Socket| match &other.kind {
-            SocketKind::Stream(stream) => other.local == local && stream.remote == to,
+            SocketKind::Stream(stream) => other.local == local && destination(stream.remote) == to,
             _ => false,
         };
         if self.sockets.at_port(PortRole::Stream, node, local.port()).any(|(_, other)| is_same(other)) {
             return Err(io::ErrorKind::AddrNotAvailable.into());
         }
-        let id = self.new_stream(node, local, to, remote_node, options)?;
+        let id = self.new_stream(node, local, remote, remote_node, options)?;
         self.note(Happening::ConnectBegan, node, id.number(), u64::from(to.port()));
         let delay = self.links.delay(node, remote_node, 0, self.now());
         self.schedule(self.now() + delay, TimedAction::Connect { socket: id, attempt: 0 });
@@ -71,7 +89,7 @@ impl World {
         if attempt > RETRIES {
             return self.connect_fails(id, io::ErrorKind::TimedOut);
         }
-        let (to, remote) = (stream.remote_node, stream.remote);
+        let (to, remote) = (stream.remote_node, destination(stream.remote));
         let is_lost = self.links.is_cut(node, to, self.now())
             || self.links.is_cut(to, node, self.now())
             || !self.nodes[to].has_power

@@ -9,6 +9,9 @@ use std::{
 /// The first and the last port that the system chooses, as on Linux.
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 
+/// The error of a socket that is given an address of another version.
+pub(super) const EAFNOSUPPORT: i32 = 97;
+
 /// A kind of socket that has a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PortRole {
@@ -73,6 +76,19 @@ impl World {
     pub(super) fn source_ip(&self, node: usize, to: IpAddr) -> IpAddr {
         if to.is_loopback() { loopback(to) } else { self.nodes[node].address }
     }
+}
+
+/// Fails if a socket that is bound at `local` has no route to `to`, as on Linux. A wildcard of
+/// version 6 also reaches addresses of version 4.
+pub(super) fn check_route(local: IpAddr, to: IpAddr) -> io::Result<()> {
+    let error = match (local.to_canonical().is_ipv4(), to.to_canonical().is_ipv4()) {
+        _ if local == Ipv6Addr::UNSPECIFIED => return Ok(()),
+        _ if local.is_ipv4() && to.is_ipv6() => EAFNOSUPPORT,
+        (true, false) => EAFNOSUPPORT,
+        (false, true) => return Err(io::ErrorKind::NetworkUnreachable.into()),
+        _ => return Ok(()),
+    };
+    Err(io::Error::from_raw_os_error(error))
 }
 
 /// Returns whether a socket that is bound at `local` receives packets to `ip`.

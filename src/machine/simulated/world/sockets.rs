@@ -196,7 +196,8 @@ impl World {
         let socket = self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?;
         Ok(match &socket.kind {
             SocketKind::Datagrams(datagrams) => seen_from(datagrams.bound.ip(), socket.local),
-            _ => socket.local,
+            SocketKind::Stream(stream) => seen_from(stream.remote.ip(), socket.local),
+            SocketKind::Listener { .. } => socket.local,
         })
     }
 

@@ -3,7 +3,7 @@
 use super::{
     World,
     datagrams::{Datagrams, Flight},
-    ports::{BindOptions, PortRole, UDP, destination, seen_from},
+    ports::{BindOptions, PortRole, UDP, check_route, destination, seen_from},
     queue::{TimedAction, narrow},
     sockets::{Socket, SocketKind},
 };
@@ -56,7 +56,7 @@ impl World {
         }
         // Without a peer: EDESTADDRREQ.
         let to = to.or(datagrams.peer).ok_or_else(|| io::Error::from_raw_os_error(89))?;
-        check_version(datagrams.bound, to)?;
+        check_route(datagrams.bound.ip(), to.ip())?;
         if to.port() == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -148,7 +148,7 @@ impl World {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         if let Some(peer) = peer {
-            check_version(datagrams.bound, peer)?;
+            check_route(datagrams.bound.ip(), peer.ip())?;
         }
         datagrams.peer = peer.map(destination);
         socket.local = datagrams.bound;
@@ -188,13 +188,4 @@ impl World {
             self.edge(id);
         }
     }
-}
-
-/// Fails if a socket of version 4 is given an address of version 6.
-fn check_version(bound: SocketAddr, to: SocketAddr) -> io::Result<()> {
-    if bound.is_ipv4() && to.is_ipv6() {
-        // EAFNOSUPPORT
-        return Err(io::Error::from_raw_os_error(97));
-    }
-    Ok(())
 }

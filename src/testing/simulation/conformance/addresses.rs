@@ -177,6 +177,28 @@ fn a_wildcard_of_version_4_receives_nothing_of_version_6() {
 }
 
 #[test]
+fn a_socket_of_version_6_has_no_route_to_version_4() {
+    Script::new(|bench| {
+        let b = bench.bind("b", Side::Server);
+        let to = bench.local(b);
+        let mapped = super::connecting::mapped(to);
+        for local in ["[::1]:0", "[::]:0", "0.0.0.0:0"] {
+            let a = bench.bind_at("a", Side::Client, local.parse().unwrap(), &UdpOptions::new()).unwrap();
+            bench.send(a, b"1", Some(to));
+            bench.send(a, b"2", Some(mapped));
+            bench.connect_datagrams(a, mapped);
+            bench.send(a, b"3", None);
+            bench.settle();
+        }
+        for _ in 0..6 {
+            bench.receive(b, 10);
+        }
+    })
+    .on_one_machine()
+    .check();
+}
+
+#[test]
 fn tcp_and_udp_have_ports_of_their_own() {
     check(|bench| {
         let listener = bench.listen();

@@ -6,7 +6,13 @@ use super::{
     runner::{Script, check},
 };
 use crate::channel::driver::Ready;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+
+/// Returns an address of version 4 as sockets of version 6 write it.
+pub(super) fn mapped(address: SocketAddr) -> SocketAddr {
+    let IpAddr::V4(ip) = address.ip() else { panic!("{address} has version 4") };
+    SocketAddr::new(ip.to_ipv6_mapped().into(), address.port())
+}
 
 /// Returns an address at which nothing listens.
 fn closed_port(bench: &mut Bench) -> SocketAddr {
@@ -239,6 +245,50 @@ fn addresses_of_version_6_work_like_those_of_version_4() {
         bench.note(format!("{} {}", bench.local(client).ip(), bench.local(server).ip()));
         bench.write(client, 10);
         bench.read_all(server, 10);
+    })
+    .on_one_machine()
+    .check();
+}
+
+#[test]
+fn a_client_cannot_bind_an_address_of_another_version() {
+    Script::new(|bench| {
+        let listener = bench.listen();
+        let to = bench.local(listener);
+        let of_version_6 =
+            bench.listen_at("version 6", "[::1]:0".parse().unwrap(), &Default::default(), 1)[0];
+        let to_version_6 = bench.local(of_version_6);
+        for (to, locals) in [
+            (to, &["[::1]:0", "[::]:0"][..]),
+            (mapped(to), &["127.0.0.1:0", "0.0.0.0:0", "[::1]:0"]),
+            (to_version_6, &["127.0.0.1:0", "0.0.0.0:0", "[::ffff:127.0.0.1]:0"]),
+        ] {
+            for local in locals {
+                bench.connect("client", to, Some(local.parse().unwrap()));
+            }
+        }
+    })
+    .on_one_machine()
+    .check();
+}
+
+#[test]
+fn a_client_of_version_6_reaches_a_mapped_address() {
+    Script::new(|bench| {
+        let listener = bench.listen();
+        let to = bench.local(listener);
+        for local in [None, Some("[::]:0"), Some("[::ffff:127.0.0.1]:0")] {
+            let local = local.map(|local| local.parse().unwrap());
+            let Some(client) = bench.connect("client", mapped(to), local) else { continue };
+            bench.wait_for_connection(listener);
+            let (server, peer) = bench.try_accept(listener).unwrap();
+            bench.forget_seen(listener);
+            let source = bench.local(client);
+            bench.note(format!("{} {}", source.ip(), mapped(peer) == source));
+            bench.note(format!("{}", bench.local(server) == to));
+            bench.write(client, 10);
+            bench.read_all(server, 10);
+        }
     })
     .on_one_machine()
     .check();
