@@ -1,4 +1,5 @@
-//! What happens to bytes between the sockets of a TCP connection.
+//! What happens to bytes between the sockets of a TCP connection. `retransmit` has their
+//! acknowledgements, and what happens without them.
 //!
 //! A write puts bytes into the output of a socket, which holds at most the send buffer. The head of
 //! the output arrives at the peer after the delay of the link, if the peer's receive buffer has
@@ -6,16 +7,12 @@
 
 use super::{
     World,
-    link::retransmission,
-    queue::{TimedAction, narrow},
+    queue::TimedAction,
+    retransmit::PROBE,
     stream::{Segment, StreamPhase},
 };
 use crate::machine::simulated::{fault::Fault, ids::SocketId, trace::Happening};
 use std::io;
-
-/// How often output is sent again before the connection has failed, as `tcp_retries2` of Linux.
-/// About four minutes.
-const RETRIES: u32 = 15;
 
 impl World {
     /// Queues a segment behind the others, and schedules its arrival.
@@ -40,7 +37,9 @@ impl World {
     pub(crate) fn arrive(&mut self, id: SocketId) {
         let now = self.now();
         while self.sockets.stream(id).is_some_and(|stream| {
-            !stream.waits_for_window && stream.output.front().is_some_and(|(at, _)| *at <= now)
+            !stream.waits_for_window
+                && !stream.is_recovering()
+                && stream.output.front().is_some_and(|(at, _)| *at <= now)
         }) {
             if !self.arrive_one(id) {
                 break;
@@ -53,13 +52,15 @@ impl World {
         let Some(socket) = self.sockets.get(id) else { return false };
         let from = socket.node;
         let Some(stream) = self.sockets.stream(id) else { return false };
-        let (to, peer) = (stream.remote_node, stream.peer);
+        let (to, peer, is_timed) = (stream.remote_node, stream.peer, stream.unheard.is_some());
         if self.links.is_cut(from, to, self.now()) || !self.nodes[to].has_power {
-            self.send_again(id, TimedAction::Arrive(id));
+            // The timer of earlier output counts the attempts.
+            if !is_timed {
+                self.send_again(id, TimedAction::Arrive(id));
+            }
             return false;
         }
         let Some(stream) = self.sockets.stream(id) else { return false };
-        stream.attempts = 0;
         let Some((_, segment)) = stream.output.pop_front() else { return false };
         let peer = peer
             .filter(|peer| self.sockets.stream(*peer).is_some_and(|peer| peer.phase != StreamPhase::Failed));
@@ -74,6 +75,7 @@ impl World {
         };
         let bytes = if let Segment::Bytes(bytes) = &segment { bytes.len() } else { 0 };
         self.note(Happening::Arrived, to, peer.number(), bytes as u64);
+        self.hear(peer);
         match segment {
             Segment::Bytes(bytes) => self.deliver(id, peer, bytes, from, to),
             Segment::End => {
@@ -81,8 +83,7 @@ impl World {
                     peer.input_ended = true;
                 }
                 self.edge_of_input(peer);
-                let delay = self.links.delay(to, from, 0, self.now());
-                self.schedule(self.now() + delay, TimedAction::EndAcknowledged(id));
+                self.acknowledge(id, 0);
             }
             Segment::Reset => {
                 self.fail(peer, io::ErrorKind::ConnectionReset);
@@ -110,24 +111,16 @@ impl World {
         {
             stream.output.push_front((0, Segment::Bytes(bytes[taken..].to_vec())));
             stream.waits_for_window = true;
+            self.start_timer(id, PROBE);
         }
         if taken > 0 {
             self.edge_of_input(peer);
-            let wants_room = self.sockets.stream(id).is_some_and(|stream| stream.wants_room);
-            if wants_room {
-                let delay = self.links.delay(to, from, 0, self.now());
-                self.schedule(
-                    self.now() + delay,
-                    TimedAction::Acknowledged { socket: id, bytes: narrow(taken) },
-                );
-            } else {
-                self.acknowledged(id, taken);
-            }
+            self.acknowledge(id, taken);
         }
     }
 
     /// Sends a reset back to a socket whose output has reached a node that does not accept it.
-    fn send_reset(&mut self, id: SocketId, from: usize, to: usize) {
+    pub(super) fn send_reset(&mut self, id: SocketId, from: usize, to: usize) {
         let delay = self.links.delay(to, from, 0, self.now());
         self.schedule(self.now() + delay, TimedAction::Reset(id));
     }
@@ -147,29 +140,6 @@ impl World {
         self.send_again(id, TimedAction::Reset(id));
     }
 
-    /// Lets `action` happen when the output of a socket is sent again, or fails the connection
-    /// after many attempts. A connection has one timer for this (RFC 6298), so the segments behind
-    /// the first one are no further attempts.
-    fn send_again(&mut self, id: SocketId, action: TimedAction) {
-        let now = self.now();
-        let Some(stream) = self.sockets.stream(id) else { return };
-        stream.attempts += 1;
-        if stream.attempts > RETRIES {
-            return self.fail(id, io::ErrorKind::TimedOut);
-        }
-        let again = now + retransmission(stream.attempts - 1);
-        if let Some((due, _)) = stream.output.front_mut() {
-            *due = again;
-        }
-        self.schedule(again, action);
-    }
-
-    pub(crate) fn end_acknowledged(&mut self, id: SocketId) {
-        let Some(stream) = self.sockets.stream(id) else { return };
-        stream.is_end_acknowledged = true;
-        self.edge(id);
-    }
-
     /// Reports input to the poll, possibly late.
     pub(super) fn edge_of_input(&mut self, id: SocketId) {
         let now = self.now();
@@ -186,15 +156,5 @@ impl World {
             let after = self.faults.size(Fault::SpuriousEdge, 1_000..20_000_000);
             self.edge_later(id, after);
         }
-    }
-
-    pub(crate) fn acknowledged(&mut self, id: SocketId, bytes: usize) {
-        let Some(stream) = self.sockets.stream(id) else { return };
-        stream.unacknowledged = stream.unacknowledged.saturating_sub(bytes);
-        if stream.wants_room && stream.has_room() {
-            stream.wants_room = false;
-            self.edge(id);
-        }
-        self.forget_if_done(id);
     }
 }

@@ -74,6 +74,7 @@ impl World {
         // What is under way is discarded.
         stream.output.clear();
         stream.waits_for_window = false;
+        stream.unheard = None;
         stream.last_arrival = stream.first_arrival;
         self.send(id, Segment::Reset);
     }

@@ -222,6 +222,8 @@ impl World {
             error: None,
             output: VecDeque::new(),
             unacknowledged: 0,
+            unheard: None,
+            is_timed: false,
             is_shut: false,
             is_end_acknowledged: false,
             resets_on_close: false,

@@ -5,10 +5,9 @@
 //! program that measures time sees it pass. No event happens in between.
 //!
 //! Modules: `queue` and `alarm` (the order of events), `node`, `poll` (readiness), `unseen`
-//! (readiness without an event), `sockets`,
-//! `ports`, `stream` and `datagrams` (their state), `listen`, `connect`, `tcp`, `close` and `udp`
-//! (their calls), `link` and `arrival` (the network), `disk`, `waiting_threads`, `strike` (faults
-//! from outside), `checks`.
+//! (readiness without an event), `sockets`, `ports`, `stream` and `datagrams` (their state),
+//! `listen`, `connect`, `tcp`, `close` and `udp` (their calls), `link`, `arrival` and `retransmit`
+//! (the network), `disk`, `waiting_threads`, `strike` (faults from outside), `checks`.
 
 mod alarm;
 mod arrival;
@@ -21,9 +20,12 @@ mod disk;
 mod link;
 mod listen;
 mod node;
+#[cfg(test)]
+mod one_way_tests;
 mod poll;
 mod ports;
 mod queue;
+mod retransmit;
 mod sockets;
 mod stream;
 mod strike;
@@ -259,6 +261,7 @@ impl World {
             TimedAction::Connected { socket, server } => self.answer_arrives(socket, server),
             TimedAction::Established { socket, attempt } => self.confirmation_arrives(socket, attempt),
             TimedAction::Reset(socket) => self.reset_arrives(socket),
+            TimedAction::Retransmit(socket) => self.retransmit(socket),
             TimedAction::EndAcknowledged(socket) => self.end_acknowledged(socket),
             TimedAction::Refused(index) => self.datagram_refused(index as usize),
             _ => {}

@@ -40,6 +40,8 @@ pub(in crate::machine::simulated) enum TimedAction {
     },
     /// A reset arrives from a node that does not know the connection.
     Reset(SocketId),
+    /// The timer of a socket's retransmissions and probes expires.
+    Retransmit(SocketId),
     /// The peer has the end of the stream.
     EndAcknowledged(SocketId),
     /// A node answers that the port of a datagram is unreachable.

@@ -31,6 +31,11 @@ pub(super) struct StreamSocket {
     pub(super) output: VecDeque<(u64, Segment)>,
     /// Bytes of the output that the peer has not acknowledged.
     pub(super) unacknowledged: usize,
+    /// Bytes that the peer has, and whose acknowledgement was lost. `Some(0)` if that was the
+    /// acknowledgement of the end only.
+    pub(super) unheard: Option<usize>,
+    /// The timer of retransmissions and of probes of the window runs.
+    pub(super) is_timed: bool,
     /// The write half is shut down.
     pub(super) is_shut: bool,
     /// The peer has the end of the output.
@@ -111,6 +116,11 @@ impl StreamSocket {
     /// Returns whether the send buffer is the reason that the socket is not writable.
     pub(super) fn lacks_room(&self) -> bool {
         self.phase == StreamPhase::Established && !self.is_shut && !self.has_room()
+    }
+
+    /// Returns whether nothing new is sent, because what was sent again is not acknowledged.
+    pub(super) fn is_recovering(&self) -> bool {
+        self.unheard.is_some() && self.attempts > 0
     }
 
     /// Returns whether both directions have ended in order. The connection does not exist any more.

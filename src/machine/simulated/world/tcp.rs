@@ -55,9 +55,10 @@ impl World {
             self.edge_later(id, after);
         }
         if let Some(peer) = peer
+            && let Some(from) = self.sockets.get(peer).map(|socket| socket.node)
+            && !self.links.is_cut(node, from, now)
             && self.sockets.stream(peer).is_some_and(|stream| std::mem::take(&mut stream.waits_for_window))
         {
-            let from = self.sockets.get(peer).map_or(node, |socket| socket.node);
             let delay = self.links.delay(node, from, 0, self.now());
             self.schedule(self.now() + delay, TimedAction::Arrive(peer));
         }

@@ -97,6 +97,7 @@ impl World {
         if receiver.is_none()
             && self.nodes[to_node].has_power
             && let Some(node) = node
+            && !self.links.is_cut(to_node, node, self.now())
         {
             let delay = self.links.delay(to_node, node, 0, self.now());
             self.schedule(self.now() + delay, TimedAction::Refused(narrow(index)));
