@@ -1,11 +1,12 @@
 //! A small client of WebDriver (<https://www.w3.org/TR/webdriver2/>) for chromedriver.
 
-use crate::support::{process::Process, wait::PATIENCE};
+use crate::support::wait::PATIENCE;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
+    process::{Child, ChildStdout, Command, Stdio},
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -14,18 +15,39 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A running chromedriver, and a browser that it controls. Both end on drop.
+/// A browser with one empty tab. The next test uses it too, unless this test fails.
 pub(crate) struct Browser {
-    port: u16,
-    session: String,
-    /// Ended after the session.
-    _driver: Process,
-    /// Given back after the driver has ended.
-    _place: MutexGuard<'static, ()>,
+    /// A session while this exists.
+    place: MutexGuard<'static, Option<Session>>,
 }
 
-/// The browsers that run at the same time. More of them would make each other late.
-static PLACES: [Mutex<()>; 2] = [const { Mutex::new(()) }; 2];
+/// The browsers, which tests share because a start takes longer than most tests. More of them at
+/// the same time would make each other late.
+static PLACES: [Mutex<Option<Session>>; 2] = [const { Mutex::new(None) }; 2];
+
+/// The shell that starts chromedriver, and ends it when its input ends: with this process, however
+/// that ends. The browser is in the process group of its driver, and survives it otherwise.
+const SUPERVISOR: &str = r#"
+trap '' INT
+directory=$(mktemp -d)
+TMPDIR=$directory setsid chromedriver --port=0 --log-level=SEVERE </dev/null &
+driver=$!
+cat >/dev/null
+kill -s KILL -- "-$driver" || kill -s KILL "$driver"
+wait "$driver"
+# The processes of the browser may still write.
+until rm -rf "$directory"; do :; done
+"#;
+
+/// A running chromedriver, and a browser that it controls. Both end on drop.
+struct Session {
+    port: u16,
+    /// Empty before the session.
+    id: String,
+    supervisor: Child,
+    /// Stays open, because the driver may write to it.
+    _output: BufReader<ChildStdout>,
+}
 
 /// The key of an element's id in JSON, from the specification.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -40,32 +62,39 @@ pub(crate) const CONTROL: &str = "\u{E009}";
 pub(crate) const RELEASE: &str = "\u{E000}";
 
 impl Browser {
-    /// Starts a headless Chromium.
+    /// Returns a headless Chromium.
     pub(crate) fn start() -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let place = &PLACES[NEXT.fetch_add(1, Ordering::Relaxed) % PLACES.len()];
-        let place = place.lock().unwrap_or_else(PoisonError::into_inner);
-        let (driver, port) = start_driver();
-        let mut browser = Browser { port, session: String::new(), _driver: driver, _place: place };
-        let arguments = [
-            "--headless=new",
-            // Neither root nor a container allows the sandbox.
-            "--no-sandbox",
-            "--disable-dev-shm-usage",
-            "--disable-gpu",
-            "--hide-scrollbars",
-            "--ignore-certificate-errors",
-        ];
-        let capabilities = json!({ "capabilities": { "alwaysMatch": {
-            "browserName": "chrome",
-            // An alert stays until the test dismisses it.
-            "unhandledPromptBehavior": "ignore",
-            "goog:loggingPrefs": { "browser": "ALL" },
-            "goog:chromeOptions": { "args": arguments },
-        }}});
-        let session = browser.call("POST", "", &capabilities);
-        browser.session = session["sessionId"].as_str().expect("a session").to_owned();
-        browser
+        let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+        place.get_or_insert_with(Session::start);
+        Browser { place }
+    }
+
+    fn try_call(&self, method: &str, path: &str, body: &Value) -> Result<Value, Value> {
+        self.place.as_ref().expect("a session").try_call(method, path, body)
+    }
+
+    /// Replaces all tabs by an empty one, without what the pages have stored and printed.
+    fn clear(&self) -> Result<(), Value> {
+        let call = |method: &str, path: &str, body: Value| self.try_call(method, path, &body);
+        let command = |name: &str, parameters: Value| {
+            call("POST", "/goog/cdp/execute", json!({ "cmd": name, "params": parameters }))
+        };
+        let origin =
+            call("POST", "/execute/sync", json!({ "script": "return location.origin", "args": [] }))?;
+        let tabs = call("GET", "/window/handles", Value::Null)?;
+        let empty = call("POST", "/window/new", json!({ "type": "tab" }))?;
+        for tab in tabs.as_array().into_iter().flatten() {
+            call("POST", "/window", json!({ "handle": tab }))?;
+            call("DELETE", "/window", Value::Null)?;
+        }
+        call("POST", "/window", json!({ "handle": empty["handle"] }))?;
+        command("Storage.clearDataForOrigin", json!({ "origin": origin, "storageTypes": "all" }))?;
+        command("Network.clearBrowserCookies", json!({}))?;
+        command("Network.clearBrowserCache", json!({}))?;
+        call("POST", "/se/log", json!({ "type": "browser" }))?;
+        Ok(())
     }
 
     /// Makes a call, and returns its value.
@@ -75,36 +104,6 @@ impl Browser {
             Ok(value) => value,
             Err(error) => panic!("{method} {path}: {error}"),
         }
-    }
-
-    fn try_call(&self, method: &str, path: &str, body: &Value) -> Result<Value, Value> {
-        let path = match self.session.as_str() {
-            "" => "/session".to_owned(),
-            session => format!("/session/{session}{path}"),
-        };
-        let body = if method == "POST" { body.to_string() } else { String::new() };
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(2 * PATIENCE)).unwrap();
-        write!(
-            stream,
-            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .unwrap();
-        let mut stream = BufReader::new(stream);
-        let (mut line, mut length) = (String::new(), 0);
-        while line != "\r\n" {
-            line.clear();
-            assert!(stream.read_line(&mut line).unwrap() > 0, "the head ends");
-            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                length = value.trim().parse().unwrap();
-            }
-        }
-        let mut text = vec![0; length];
-        stream.read_exact(&mut text).unwrap();
-        let answer: Value = serde_json::from_slice(&text).unwrap();
-        let value = answer["value"].clone();
-        if value.get("error").is_some() { Err(value) } else { Ok(value) }
     }
 
     /// Opens another tab, and returns its handle.
@@ -238,24 +237,86 @@ impl Browser {
     }
 }
 
-/// Starts chromedriver, and returns its port.
-fn start_driver() -> (Process, u16) {
-    // The driver selects a port that is free for IPv6, and ends if it is in use for IPv4.
-    for _ in 0..10 {
-        let mut driver = Process::start(&["chromedriver", "--port=0", "--log-level=SEVERE"]);
-        let port = driver.stdout.wait_until("the port of chromedriver", |text| {
-            if text.contains("port not available") {
-                return Some((None, text.len()));
-            }
-            let (_, port) = text.split_once("started successfully on port ")?;
-            let (port, _) = port.split_once('.')?;
-            Some((Some(port.parse().expect("a port")), text.len()))
-        });
-        if let Some(port) = port {
-            return (driver, port);
-        }
+impl Session {
+    fn start() -> Self {
+        // The driver selects a port that is free for IPv6, and ends if it is in use for IPv4.
+        let mut session = (0..10).find_map(|_| Self::start_driver()).expect("chromedriver finds a port");
+        let arguments = [
+            "--headless=new",
+            // Neither root nor a container allows the sandbox.
+            "--no-sandbox",
+            "--disable-dev-shm-usage",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--ignore-certificate-errors",
+        ];
+        let capabilities = json!({ "capabilities": { "alwaysMatch": {
+            "browserName": "chrome",
+            // An alert stays until the test dismisses it.
+            "unhandledPromptBehavior": "ignore",
+            "goog:loggingPrefs": { "browser": "ALL" },
+            "goog:chromeOptions": { "args": arguments },
+        }}});
+        let started = session.try_call("POST", "", &capabilities);
+        let started = started.unwrap_or_else(|error| panic!("no session: {error}"));
+        session.id = started["sessionId"].as_str().expect("a session").to_owned();
+        session
     }
-    panic!("chromedriver finds no port");
+
+    /// Starts chromedriver. `None` if its port is in use.
+    fn start_driver() -> Option<Self> {
+        let mut supervisor = Command::new("sh")
+            .args(["-c", SUPERVISOR])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(supervisor.stdout.take().unwrap());
+        let mut line = String::new();
+        while output.read_line(&mut line).unwrap() > 0 {
+            if let Some((_, port)) = line.split_once("started successfully on port ") {
+                let port = port.trim().trim_end_matches('.').parse().expect("a port");
+                return Some(Session { port, id: String::new(), supervisor, _output: output });
+            }
+            if line.contains("port not available") {
+                break;
+            }
+            line.clear();
+        }
+        supervisor.wait().unwrap();
+        None
+    }
+
+    fn try_call(&self, method: &str, path: &str, body: &Value) -> Result<Value, Value> {
+        let path = match self.id.as_str() {
+            "" => "/session".to_owned(),
+            session => format!("/session/{session}{path}"),
+        };
+        let body = if method == "POST" { body.to_string() } else { String::new() };
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(2 * PATIENCE)).unwrap();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let mut stream = BufReader::new(stream);
+        let (mut line, mut length) = (String::new(), 0);
+        while line != "\r\n" {
+            line.clear();
+            assert!(stream.read_line(&mut line).unwrap() > 0, "the head ends");
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap();
+            }
+        }
+        let mut text = vec![0; length];
+        stream.read_exact(&mut text).unwrap();
+        let answer: Value = serde_json::from_slice(&text).unwrap();
+        let value = answer["value"].clone();
+        if value.get("error").is_some() { Err(value) } else { Ok(value) }
+    }
 }
 
 /// Waits until the condition is true. WebDriver does not report changes of a page, so
@@ -271,7 +332,15 @@ fn poll(what: &str, is_true: impl Fn() -> bool, explain: impl Fn() -> String) {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Ends the browser, which would survive its driver.
-        let _ = self.try_call("DELETE", "", &Value::Null);
+        if thread::panicking() || self.clear().is_err() {
+            *self.place = None;
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Closes its input first.
+        let _ = self.supervisor.wait();
     }
 }
