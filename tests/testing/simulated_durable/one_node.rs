@@ -1,7 +1,7 @@
 //! A store on the disk of its node.
 
 use super::{
-    Totals,
+    Totals, first_loss,
     oracle::Oracle,
     report, seeds,
     workload::{SECOND, Scene, program},
@@ -61,11 +61,11 @@ fn a_node_with_a_disk_loses_nothing() {
 #[test]
 fn a_disk_that_loses_what_it_has_synced_is_found() {
     let faults = Faults::none().rate("node-loses-power", 50_000);
-    let failure = Exploration::new(20).first_seed(1).run_twice(false).faults(faults).run(|simulation| {
+    let seeds = Exploration::new(20).first_seed(4).faults(faults);
+    let failure = first_loss(seeds, |simulation| {
         let disk = MemoryDisk::new();
         disk.sync_every(10).expect("within its limits");
         one_node(simulation, &disk, &Totals::default())
     });
-    let failure = failure.expect_err("timers are lost");
     assert!(failure.faults().count() > 0, "{failure}");
 }

@@ -1,7 +1,7 @@
 //! Three nodes that share a database on a fourth one.
 
 use super::{
-    Totals,
+    Totals, first_loss,
     oracle::Oracle,
     report, seeds,
     workload::{MS, SECOND, Scene, program},
@@ -106,12 +106,12 @@ fn three_nodes_whose_clocks_jump_lose_nothing() {
 #[test]
 fn a_database_that_loses_what_it_has_committed_is_found() {
     let faults = Faults::none().rate("node-loses-power", 50_000);
-    let failure = Exploration::new(20).first_seed(1).run_twice(false).faults(faults).run(|simulation| {
+    let seeds = Exploration::new(20).first_seed(4).faults(faults);
+    let failure = first_loss(seeds, |simulation| {
         let database = database(simulation);
         database.disk().sync_every(30).expect("within its limits");
         three_nodes_on(&database, simulation, false, &Totals::default())
     });
-    let failure = failure.expect_err("timers are lost");
     assert!(failure.faults().count() > 0, "{failure}");
 }
 
