@@ -14,28 +14,45 @@ use std::{
 /// The shell that starts the server, and stops it when its input ends: with this process, however
 /// that ends. Each line of its input ends the server at once, and starts it again.
 ///
-/// A server must not run as root. Nothing survives a crash of the machine, so syncs are off. The
-/// user `scram` needs TLS and a password.
+/// `initdb` takes longer than a server needs for the tests, so its result is kept in the directory
+/// for temporary files of the target directory, for each version and user. It appears there by a
+/// rename, because several test programs may make it at the same time.
+///
+/// A server must not run as root. Nothing survives a crash of the machine, so syncs and images of
+/// full pages are off. The user `scram` needs TLS and a password.
 const SUPERVISOR: &str = r#"
 set -e
 programs=$1
 port=$2
 run=env
 directory=$(mktemp -d)
-trap 'rm -rf "$directory"' EXIT
+copy=
+trap 'rm -rf "$directory" ${copy:+"$copy"}' EXIT
 if [ "$(id -u)" = 0 ]; then
     run="setpriv --reuid=nobody --regid=nogroup --clear-groups"
     chown nobody:nogroup "$directory"
 fi
+template=$3/postgres-$(id -u)-$("$programs/initdb" --version | tr -c 'A-Za-z0-9.\n' _)
 cd "$directory"
-$run "$programs/initdb" --pgdata=data --auth=trust --username=postgres --no-sync --no-locale \
-    --encoding=UTF8 >log 2>&1 || { cat log >&2; exit 1; }
+if [ -d "$template" ]; then
+    cp -r --reflink=auto "$template/data" data
+    if [ "$(id -u)" = 0 ]; then
+        chown -R nobody:nogroup data
+    fi
+else
+    $run "$programs/initdb" --pgdata=data --auth=trust --username=postgres --no-sync --no-locale \
+        --encoding=UTF8 >log 2>&1 || { cat log >&2; exit 1; }
+    copy=$(mktemp -d "$template.XXXXXX")
+    cp -r data "$copy"
+    # Fails if another program was faster.
+    mv -T "$copy" "$template" 2>/dev/null || true
+fi
 (umask 077 && printf '%s' "$KEY" | $run sh -c 'cat >data/key.pem')
 printf '%s' "$CERTIFICATE" | $run sh -c 'cat >data/certificate.pem'
 $run sed -i '1i hostssl all scram all scram-sha-256\nhost all scram all reject' data/pg_hba.conf
 serve() {
     $run "$programs/postgres" -D data -p "$port" -h 127.0.0.1 -k "$directory" -c fsync=off \
-        -c max_connections=200 -c track_commit_timestamp=on -c ssl=on -c ssl_cert_file=certificate.pem \
+        -c full_page_writes=off -c max_connections=200 -c track_commit_timestamp=on -c ssl=on -c ssl_cert_file=certificate.pem \
         -c ssl_key_file=key.pem -c log_min_messages=warning >>log 2>&1 </dev/null &
     pid=$!
     until "$programs/pg_isready" -q -h 127.0.0.1 -p "$port"; do
@@ -91,6 +108,7 @@ impl Server {
             .args(["-c", SUPERVISOR, "sh"])
             .arg(programs)
             .arg(port.to_string())
+            .arg(env!("CARGO_TARGET_TMPDIR"))
             .env("KEY", made.signing_key.serialize_pem())
             .env("CERTIFICATE", made.cert.pem())
             .stdin(Stdio::piped())
