@@ -83,15 +83,17 @@ impl Said {
 fn disk_with(file: &File, suffix: &str, fault: [&str; 3], starts: usize) -> Option<(Said, String)> {
     let [call, error, when] = fault;
     let inject = format!("inject={call}:error={error}:when={when}");
-    if !strace_works(&["-e", &format!("trace={call}"), "-e", &inject]) {
+    // Without the filter, each system call of the child stops it.
+    let filter = "--seccomp-bpf";
+    if !strace_works(&[filter, "-e", &format!("trace={call}"), "-e", &inject]) {
         return None;
     }
     let trace = file.path().with_extension("trace");
     let trace_calls = format!("trace={call},fsync,fdatasync,pwrite64");
     let path = file.path().with_extension(format!("db{suffix}"));
     let (trace_path, path) = (trace.to_str().unwrap(), path.to_str().unwrap());
-    let strace =
-        ["strace", "-f", "-qq", "-y", "-o", trace_path, "-P", path, "-e", &trace_calls, "-e", &inject];
+    let options = ["-y", "-P", path, "-e", &trace_calls, "-e", &inject];
+    let strace = [["strace", "-f", filter, "-qq", "-o", trace_path].as_slice(), &options].concat();
     let said = Said::by(file, starts, 10_000, &strace);
     Some((said, fs::read_to_string(trace).unwrap()))
 }

@@ -142,7 +142,10 @@ fn injection((_, suffix, call, error): Injected, file: &File, random: &mut fastr
     let inject = format!("inject={call}:error={error}:when={first}{until}");
     let (path, output) = (path.to_str().unwrap(), trace_of(file));
     let output = output.to_str().unwrap();
-    ["strace", "-f", "-qq", "-o", output, "-P", path, "-e", &trace, "-e", &inject].map(str::to_owned).to_vec()
+    // With the filter, other calls do not stop the child. It does not inject signals.
+    ["strace", "-f", "--seccomp-bpf", "-qq", "-o", output, "-P", path, "-e", &trace, "-e", &inject]
+        .map(str::to_owned)
+        .to_vec()
 }
 
 /// Checks and removes the backups that a child has completed. Returns their number.

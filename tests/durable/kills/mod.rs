@@ -152,7 +152,8 @@ fn kills_at_random_moments_lose_nothing() {
 /// the files.
 #[test]
 fn kills_amid_faults_of_the_environment_lose_nothing() {
-    if !strace_works(&["-P", "/tmp", "-e", "trace=fsync", "-e", "inject=fsync:error=EIO:when=1"]) {
+    let options = "--seccomp-bpf -P /tmp -e trace=fsync -e inject=fsync:error=EIO:when=1";
+    if !strace_works(&options.split(' ').collect::<Vec<_>>()) {
         return;
     }
     let first_seed = fastrand::u64(..);
