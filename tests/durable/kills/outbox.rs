@@ -1,7 +1,7 @@
 //! Timers that are started in transactions of the program: after kills at any moment, the timers
 //! that have fired are those whose rows were committed.
 
-use super::{CALLS, KILLS, KILLS_PER_STORE, child, kills, start};
+use super::{CALLS, KILLS_PER_STORE, child, distance_for, kills, start};
 use crate::{
     support::{loops::one_loop, process::strace_works, wait::ms},
     timers::File,
@@ -152,7 +152,7 @@ fn after_kills_at_system_calls_the_timers_of_committed_orders_have_fired() {
         return;
     }
     for (call, distance) in CALLS {
-        let every = if kills() > KILLS { 1 } else { *distance };
+        let every = distance_for(*distance);
         let (mut killed, mut orders) = (0, 0);
         let mut when = 1 + fastrand::usize(..every);
         loop {
