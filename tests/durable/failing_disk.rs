@@ -164,8 +164,8 @@ fn starts_go_on_while_the_log_cannot_be_copied_for_lack_of_space() {
     for error in ["ENOSPC", "EDQUOT", "EFBIG"] {
         let file = File::new();
         // The first calls are those of the new file.
-        let Some((said, trace)) = disk_with(&file, "", ["pwrite64", error, "5+"], 600) else { return };
-        assert_eq!(said.count("stored"), 600, "{error}: {trace}");
+        let Some((said, trace)) = disk_with(&file, "", ["pwrite64", error, "5+"], 400) else { return };
+        assert_eq!(said.count("stored"), 400, "{error}: {trace}");
         let log: Vec<u64> = said.0.iter().find_map(|line| numbers(line)).unwrap();
         assert!(log[0] > 1000 * 4096 && log[1] >= 1, "{error}: bytes and failures {log:?}");
         check_stored(&file, &said);
