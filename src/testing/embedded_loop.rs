@@ -231,8 +231,8 @@ impl EmbeddedLoop {
         self.slot(id).is_some_and(EmbeddedSlot::is_open)
     }
 
-    /// Returns whether the channel is closed, so that its handler's `inactive` was called and it was
-    /// dropped, or the channel was removed.
+    /// Returns whether the channel is closed, so that its handler's `inactive` was called and it
+    /// was dropped, or the channel was removed.
     pub fn is_closed(&self, id: ChannelId) -> bool {
         self.slot(id).is_none_or(EmbeddedSlot::is_closed)
     }

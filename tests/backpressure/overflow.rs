@@ -217,7 +217,10 @@ fn overflow_close_closes_with_a_reason() {
     completion.on_complete(move |result| inner.push(result.unwrap_err().to_string()));
     channel.run_pending();
     assert!(channel.is_closed());
-    assert_eq!(told(&log), ["error the limit of 128 outbound bytes of a channel is reached", "inactive"]);
+    assert_eq!(
+        told(&log),
+        ["error the limit of 128 outbound bytes of a channel is reached", "inactive", "drop"]
+    );
     assert_eq!(answers.take(), ["the limit of 128 outbound bytes of a channel is reached"]);
     assert!(matches!(write(&mut channel, 17).unwrap_err().error(), Error::Closed));
 }
@@ -291,6 +294,6 @@ fn the_write_limit_applies_to_messages_left_after_a_drop() {
         }
     }
     let log = told(&log);
-    assert_eq!(log.len(), 2, "{log:?}");
+    assert_eq!(log.len(), 3, "{log:?}");
     assert_eq!(log[0], "error writing timed out after 60s");
 }

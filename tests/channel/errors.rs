@@ -489,7 +489,7 @@ fn an_error_in_error_is_not_reported_again_and_closes() {
             _ => Ok(()),
         }));
         channel.write_inbound(b"one\ntwo\n").unwrap();
-        assert_eq!(log.take(), ["active", "read one", "error first", "inactive"]);
+        assert_eq!(log.take(), ["active", "read one", "error first", "inactive", "drop"]);
         let lines = logs::lines_with(text);
         let [line] = &lines[..] else { panic!("logged once: {lines:?}") };
         assert!(line.starts_with("WARN channel") && line.contains("in error: "), "{line}");
@@ -534,7 +534,7 @@ fn a_panic_in_the_middle_of_encoding_discards_that_message_only() {
             }
         })));
     channel.write_inbound(b"go\n").unwrap();
-    assert_eq!(log.take(), ["active", "read go", "error panicked: encode on purpose", "inactive"]);
+    assert_eq!(log.take(), ["active", "read go", "error panicked: encode on purpose", "inactive", "drop"]);
     assert_eq!(channel.read_outbound(), "before\nsorry\n");
 }
 
@@ -637,7 +637,7 @@ fn a_panic_while_decoding_closes_the_channel() {
     let handler = Recorder::exactly(&log, |_, _| Ok(()));
     let mut channel = EmbeddedChannel::new(Pipeline::codec(Fussy::new()).handler(handler));
     channel.write_inbound(b"one\nburst\ntwo\n").unwrap();
-    assert_eq!(log.take(), ["active", "read one", "error panicked: decode on purpose", "inactive"]);
+    assert_eq!(log.take(), ["active", "read one", "error panicked: decode on purpose", "inactive", "drop"]);
 }
 
 #[test]

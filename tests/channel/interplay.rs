@@ -60,7 +60,7 @@ fn the_write_limit_covers_writes_in_writability_changed() {
     assert_eq!(channel.pending_bytes(), 5);
     log.take();
     channel.advance(SECOND + TICK);
-    assert_eq!(log.take(), ["error writing timed out after 1s", "inactive"]);
+    assert_eq!(log.take(), ["error writing timed out after 1s", "inactive", "drop"]);
 }
 
 #[test]

@@ -270,7 +270,7 @@ fn c_73_bytes_after_the_end_of_the_stream_are_refused() {
     assert_eq!(log.take(), ["active"], "the end has not been read yet");
     set_auto_read(&channel.channel(), true);
     channel.run_pending();
-    assert_eq!(log.take(), ["read kept", "read_complete", "read_complete", "inactive"]);
+    assert_eq!(log.take(), ["read kept", "read_complete", "read_complete", "inactive", "drop"]);
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn timeouts_end_with_their_channel() {
     });
     line(&mut channel);
     assert!(channel.is_closed());
-    assert_eq!((Arc::strong_count(&alive), channel.timers()), (2, 0));
+    assert_eq!((Arc::strong_count(&alive), channel.timers()), (1, 0));
 }
 
 #[test]

@@ -358,7 +358,7 @@ fn assert_times_out_after(channel: &mut EmbeddedChannel<Bytes>, log: &Log, time:
     channel.advance(time - ms(1));
     assert_eq!(log.all(), ["active"]);
     channel.advance(ms(1));
-    assert_eq!(log.all(), ["active", "error writing timed out after 20ms", "inactive"]);
+    assert_eq!(log.all(), ["active", "error writing timed out after 20ms", "inactive", "drop"]);
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn an_accepted_message_without_room_closes_the_channel() {
     assert!(!channel.is_open());
     channel.set_outbound_room(None);
     assert_eq!(channel.read_outbound().len(), 950, "all messages before it, and none after it");
-    assert_eq!(log.take(), ["inactive"]);
+    assert_eq!(log.take(), ["inactive", "drop"]);
 }
 
 #[test]

@@ -568,9 +568,9 @@ fn buffered_bytes_are_decoded_at_the_peers_end_but_not_after_a_local_close_or_a_
     let reset: fn(&mut EmbeddedChannel<Bytes>) = |channel| Ends::reset(channel);
     let close: fn(&mut EmbeddedChannel<Bytes>) = |channel| channel.close();
     for (act, told) in [
-        (end, &["read a", "read b", "read_complete", "inactive"][..]),
-        (reset, &["error reading failed: connection reset", "inactive"]),
-        (close, &["inactive"]),
+        (end, &["read a", "read b", "read_complete", "inactive", "drop"][..]),
+        (reset, &["error reading failed: connection reset", "inactive", "drop"]),
+        (close, &["inactive", "drop"]),
     ] {
         let log = Log::new();
         let mut channel = EmbeddedChannel::new(Pipeline::codec(AtLast).handler(Recorder::new(&log)));

@@ -99,7 +99,7 @@ fn c_59_an_end_of_stream_without_bytes_calls_read_complete() {
     let mut channel = raw(&ChannelOptions::new(), Recorder::new(&log));
     channel.write_inbound(b"abc").unwrap();
     channel.end_inbound();
-    assert_eq!(log.take(), ["active", "read abc", "read_complete", "read_complete", "inactive"]);
+    assert_eq!(log.take(), ["active", "read abc", "read_complete", "read_complete", "inactive", "drop"]);
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn c_60_a_read_error_comes_after_the_bytes_and_closes() {
     channel.fail_inbound(io::ErrorKind::ConnectionReset.into());
     assert_eq!(
         log.take(),
-        ["active", "read abc", "read_complete", "error reading failed: connection reset", "inactive"]
+        ["active", "read abc", "read_complete", "error reading failed: connection reset", "inactive", "drop"]
     );
     assert!(channel.is_closed());
 }
@@ -177,7 +177,7 @@ fn nothing_is_read_after_a_close_in_the_same_burst() {
         Ok(())
     }));
     channel.write_inbound(b"one\ntwo\n").unwrap();
-    assert_eq!(log.take(), ["active", "read one", "inactive"]);
+    assert_eq!(log.take(), ["active", "read one", "inactive", "drop"]);
 }
 
 over_each_transport! {

@@ -101,6 +101,6 @@ fn effects_of_a_message_come_before_read_complete() {
     assert_eq!(told("a flip")[..4], ["read m", "writable false", "writable true", "read_complete"]);
     assert_eq!(told("too many tasks")[2..], ["read_complete"]);
     assert!(told("too many tasks")[1].starts_with("error "));
-    assert_eq!(told("a close"), ["read m", "inactive"]);
+    assert_eq!(told("a close"), ["read m", "inactive", "drop"]);
     assert_eq!(told("an error"), ["read m", "error on purpose", "read_complete"]);
 }

@@ -40,7 +40,7 @@ fn c_59_remaining_bytes_are_decoded_at_the_end_even_across_flushes() {
     channel.write_inbound(b"abc").unwrap();
     assert_eq!(log.take(), ["active", "read_complete"]);
     channel.end_inbound();
-    assert_eq!(log.take(), ["read a", "read b", "read c", "read_complete", "inactive"]);
+    assert_eq!(log.take(), ["read a", "read b", "read c", "read_complete", "inactive", "drop"]);
     assert_eq!(channel.read_outbound(), "abc");
 }
 
@@ -81,13 +81,16 @@ fn d_07_decode_last_is_called_until_no_input_remains_also_at_a_half_close() {
         channel.write_inbound(b"axy").unwrap();
         assert_eq!(log.take(), ["active", "decode axy", "read a", "decode xy", "read_complete"]);
         channel.end_inbound();
-        assert_eq!(log.take(), ["decode_last xy", "read xy", "decode_last ", "read_complete", "inactive"]);
+        assert_eq!(
+            log.take(),
+            ["decode_last xy", "read xy", "decode_last ", "read_complete", "inactive", "drop"]
+        );
 
         let mut channel = with_codec(&options, Asked(log.clone()), Recorder::new(&log));
         channel.write_inbound(b"a").unwrap();
         channel.end_inbound();
         let told = log.take();
-        assert_eq!(told[told.len() - 3..], ["decode_last ", "read_complete", "inactive"]);
+        assert_eq!(told[told.len() - 4..], ["decode_last ", "read_complete", "inactive", "drop"]);
     }
 }
 
@@ -135,7 +138,7 @@ fn decode_is_never_called_with_empty_input() {
     channel.write_inbound(b"c").unwrap();
     channel.end_inbound();
     let reads: Vec<_> = log.take().into_iter().filter(|entry| !entry.starts_with("read_complete")).collect();
-    assert_eq!(reads, ["active", "read a", "read bc", "inactive"]);
+    assert_eq!(reads, ["active", "read a", "read bc", "inactive", "drop"]);
 }
 
 fn decode_is_never_called_with_empty_input_over_a_socket() {
@@ -275,7 +278,7 @@ fn a_stage_can_drop_answer_change_and_close() {
     });
     let mut channel = EmbeddedChannel::new(Pipeline::codec(Line::new()).stage(Shouting).handler(handler));
     channel.write_inbound(b"-a\nb\n?\n-c\nd\n.\ne\n").unwrap();
-    assert_eq!(log.take(), ["active", "read B", "read D", "inactive"]);
+    assert_eq!(log.take(), ["active", "read B", "read D", "inactive", "drop"]);
     assert_eq!(channel.read_outbound(), "B\nanswer\nD\n");
 }
 

@@ -182,7 +182,7 @@ fn h_12_a_close_drops_buffered_messages() {
     channel.write_inbound(b"1\n2\n3\n").unwrap();
     ask(&mut channel);
     channel.close();
-    assert_eq!(log.take(), ["active", "read 1", "read_complete", "inactive"]);
+    assert_eq!(log.take(), ["active", "read 1", "read_complete", "inactive", "drop"]);
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn d_12_each_request_delivers_one_message_and_the_end_follows_the_last() {
     ask(&mut channel);
     assert_eq!(log.take(), ["read B", "read_complete"]);
     ask(&mut channel);
-    assert_eq!(log.take(), ["read_complete", "inactive"]);
+    assert_eq!(log.take(), ["read_complete", "inactive", "drop"]);
 }
 
 // ---- D-09 --------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ fn idle_timeouts_and_time_limits_are_replaced() {
     assert_eq!(log.take(), ["new idle Reader idle, first", "new idle All idle, first"]);
     assert_eq!(channel.timers(), 1);
     channel.advance(2 * SECOND);
-    assert_eq!(log.take(), ["new error the first message timed out after 5s", "new inactive"]);
+    assert_eq!(log.take(), ["new error the first message timed out after 5s", "new inactive", "new drop"]);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn the_limit_for_the_first_message_restarts() {
     channel.advance(SECOND + SECOND / 2);
     assert_eq!(log.take(), [""; 0], "the first byte has already arrived");
     channel.advance(SECOND);
-    assert_eq!(log.take(), ["new error the first message timed out after 2s", "new inactive"]);
+    assert_eq!(log.take(), ["new error the first message timed out after 2s", "new inactive", "new drop"]);
 }
 
 #[test]
@@ -300,8 +300,11 @@ fn an_error_that_an_old_stage_has_reported_goes_to_the_old_handler() {
         let pipeline = Pipeline::codec(Line::new()).stage(Complains).handler(old);
         let mut channel = EmbeddedChannel::new(pipeline);
         channel.write_inbound(b"go\n").unwrap();
-        let end: &[&str] =
-            if closes { &["new drop", "inactive"] } else { &["drop", "new active", "new read_complete"] };
+        let end: &[&str] = if closes {
+            &["new drop", "inactive", "drop"]
+        } else {
+            &["drop", "new active", "new read_complete"]
+        };
         assert_eq!(log.take(), [&["active", "read go", "error reported"], end].concat());
         assert_eq!(channel.is_open(), !closes);
     }

@@ -250,7 +250,7 @@ fn a_panic_of_a_task_reaches_its_completion_and_closes_the_channel() {
         channel.advance(SECOND);
         assert!(failure(task).contains("oh dear"));
         assert!(channel.is_closed());
-        assert_eq!(log.take().len(), 2, "error, inactive");
+        assert_eq!(log.take().len(), 3, "error, inactive, drop");
     }
 }
 

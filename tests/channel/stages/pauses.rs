@@ -301,7 +301,7 @@ fn a_channel_that_is_paused_can_be_closed() {
     channel.write_inbound(b"pause\n1\n").unwrap();
     reads(&log);
     channel.close();
-    assert_eq!(log.take(), ["a inactive", "h inactive"]);
+    assert_eq!(log.take(), ["a inactive", "h inactive", "a drop", "h drop"]);
     channel.advance(SECOND);
     assert_eq!(log.take(), NOTHING);
 }

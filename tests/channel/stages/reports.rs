@@ -85,7 +85,7 @@ fn an_error_that_is_reported_when_the_channel_is_closed_is_dropped() {
     });
     let mut channel = channel(&log, a, Recorder::new(&log));
     channel.close();
-    assert_eq!(log.take(), ["a inactive", "inactive"]);
+    assert_eq!(log.take(), ["a inactive", "inactive", "a drop", "drop"]);
 }
 
 #[test]

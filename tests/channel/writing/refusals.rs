@@ -40,7 +40,7 @@ fn c_50_a_closed_channel_refuses_writes_and_sends_no_notification() {
     assert_eq!(refused.value(), "too late", "the message is handed back");
     assert!(matches!(refused.error(), Error::Closed));
     channel.set_outbound_room(None);
-    assert_eq!(log.take(), ["inactive", "write: the channel is closed"]);
+    assert_eq!(log.take(), ["inactive", "write: the channel is closed", "drop"]);
     assert!(matches!(reason(handle.write("later".into())), Error::Closed));
     assert!(handle.execute(|_| Ok(())).is_err());
     assert!(handle.schedule(Duration::ZERO, |_| Ok(())).is_err());
