@@ -20,6 +20,7 @@ const METADATA: &str = "{p:1}:topic:";
 const STREAM: &str = "{p:1}:stream:";
 const MAPS: &str = "{p:1}:map:";
 const OWNED: &str = "{p:1}:owned:";
+const OWNERS: &str = "{p:1}:owners";
 const SEQUENCE: &str = "{p:1}:sequence";
 const ENDED: &str = "{p:1}:ended";
 const CHANNEL: &str = "{p:1}:events";
@@ -101,7 +102,7 @@ impl Calls {
             }
             5..8 => {
                 let mut keys = keys(MAPS);
-                keys.push(ENDED.to_owned());
+                keys.extend([ENDED, OWNERS].map(str::to_owned));
                 let owner = self.pick(&["", "", "a:1", "b:1", "b:2"]);
                 let most = self.pick(&["0", "3", "100"]);
                 arguments.extend([owner, most, OWNED].map(str::to_owned));
@@ -146,17 +147,22 @@ impl Calls {
         match self.below(4) {
             0 => {
                 self.last_id += 1;
-                let keys = vec![format!("{OWNED}{node}"), SEQUENCE.to_owned(), ENDED.to_owned()];
+                let mut keys = vec![format!("{OWNED}{node}")];
+                keys.extend([SEQUENCE, ENDED, OWNERS].map(str::to_owned));
                 let run = format!("r{}", self.run);
                 let most = self.pick(&["1", "2", "100"]);
                 let id = self.last_id.to_string();
-                let arguments = [&run, &id, LONG, CHANNEL, node, most, METADATA, MAPS, LONG];
+                let bytes = self.pick(&["0", "40", LONG]);
+                let arguments = [&run, &id, LONG, CHANNEL, node, most, METADATA, MAPS, LONG, bytes];
                 let arguments = arguments.map(str::to_owned).to_vec();
                 Call { source: [TOPIC, MAP, script!("sweep")].concat(), keys, arguments }
             }
             1 => {
-                let nodes = if self.below(2) == 0 { vec![node.to_owned()] } else { Vec::new() };
-                Call { source: script!("lost").to_owned(), keys, arguments: nodes }
+                let mut arguments = vec![self.pick(&["end", "lost"]).to_owned()];
+                if self.below(2) == 0 {
+                    arguments.push(node.to_owned());
+                }
+                Call { source: script!("lost").to_owned(), keys, arguments }
             }
             _ => {
                 let name = node.split(':').next().unwrap();
@@ -170,11 +176,12 @@ impl Calls {
     /// A command of another client.
     fn interference(&mut self) -> Vec<Bytes> {
         let topic = self.below(4);
-        let command = match self.below(5) {
+        let command = match self.below(6) {
             0 => format!("DEL {METADATA}t{topic}"),
             1 => format!("DEL {STREAM}t{topic}"),
             2 => format!("DEL {MAPS}t{topic}"),
             3 => format!("HDEL {MAPS}t{topic} k"),
+            4 => format!("DEL {OWNED}{}", self.pick(&["a:1", "b:1", "b:2"])),
             _ => format!("SET {STREAM}t{topic} x"),
         };
         command.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()

@@ -45,7 +45,8 @@ pub(super) fn lost(script: &mut ScriptContext<'_>) -> ScriptResult {
         finish(script, node)?;
     }
     let is_end = argument(script, 0)?[..] == *b"end";
-    for node in script.arguments()[1..].to_vec() {
+    for index in 1..script.arguments().len() {
+        let node = argument(script, index)?;
         if is_end || string(script, [b"ZSCORE", &leases, &node])?.is_none() {
             finish(script, &node)?;
         }
