@@ -9,10 +9,11 @@ use super::{
 };
 use crate::{
     channel::filter::{Filter, FilterContext, FilterState},
+    debug::impl_debug,
     error::Result,
     http::{Upgrade, UpgradeReader, put_upgrade},
 };
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 /// A [`Filter`] that makes the handshake of a client, and then leaves the channel.
 ///
@@ -24,11 +25,7 @@ pub struct HandshakeFilter {
     is_finished: bool,
 }
 
-impl fmt::Debug for HandshakeFilter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HandshakeFilter").field("is_finished", &self.is_finished).finish_non_exhaustive()
-    }
-}
+impl_debug! { self: HandshakeFilter { is_finished: self.is_finished, .. } }
 
 impl WebSocketClient {
     /// Returns a byte filter that makes the handshake for `target`, such as `/chat`.
