@@ -6,19 +6,18 @@
 //! Invariants: one request, one final response. The head is bounded by the limits of
 //! [`HttpSettings`], and the kept part of the body by `max_body`.
 
-use super::{
-    codec::{ClientCodec, put_lines},
-    outstanding::{Outstanding, OutstandingRequest},
-};
+use super::codec::put_lines;
 use crate::{
     error::{PeerError, Result},
     http::{
-        FullMessage, Headers, Part, Request, Response, StatusCode, head::RequestKind, settings::HttpSettings,
+        FullMessage, Headers, Request, Response, StatusCode,
+        body::{BodyDecoder, BodyPart},
+        error::HttpError,
+        head::{HeadLimits, HeadScanner, RequestKind, Scan, parse_response, response_framing},
+        settings::HttpSettings,
     },
-    pipeline::Codec,
 };
 use bytes::{Bytes, BytesMut};
-use std::{rc::Rc, sync::Arc};
 
 /// Appends the head of a request without a body to `output`.
 ///
@@ -31,11 +30,18 @@ pub(crate) fn put_upgrade(request: &Request, host: &str, output: &mut Vec<u8>) -
 }
 
 /// Reads the response to a request for another protocol.
+#[derive(Debug)]
 pub(crate) struct UpgradeReader {
-    codec: ClientCodec,
+    settings: HttpSettings,
     max_body: usize,
-    /// The refusal, while its body arrives.
-    refusal: Option<Box<FullMessage<Response>>>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Head(HeadScanner),
+    Body(BodyDecoder, Box<FullMessage<Response>>),
+    Read,
 }
 
 /// What the input contained.
@@ -52,61 +58,106 @@ pub(crate) enum Upgrade {
 impl UpgradeReader {
     /// Returns a reader that keeps at most `max_body` bytes of the body of a refusal.
     pub(crate) fn new(max_body: usize) -> Self {
-        let outstanding = Rc::new(Outstanding::default());
-        outstanding.push(OutstandingRequest { kind: RequestKind::Other, upgrades: true });
+        let state = State::Head(HeadScanner::NEW);
         // The reader stops at `max_body`, so a longer body is not an error.
-        let settings = HttpSettings::new().max_body(u64::MAX);
-        let codec = ClientCodec::new(Arc::new(settings), None, outstanding);
-        UpgradeReader { codec, max_body, refusal: None }
+        UpgradeReader { settings: HttpSettings::new().max_body(u64::MAX), max_body, state }
     }
 
     /// Reads from `input`, which begins with the bytes that were not consumed before. Returns how
-    /// many bytes are consumed. Not called after another result than [`Upgrade::Pending`].
+    /// many bytes are consumed.
     ///
     /// # Errors
     /// [`Error::Peer`](crate::Error::Peer) if the response is malformed.
     pub(crate) fn read(&mut self, input: &[u8]) -> Result<(usize, Upgrade)> {
-        let mut rest = Bytes::copy_from_slice(input);
-        let upgrade = self.next(&mut rest)?;
-        Ok((input.len() - rest.len(), upgrade))
+        self.next(input).map_err(HttpError::in_response)
     }
 
-    fn next(&mut self, input: &mut Bytes) -> Result<Upgrade> {
-        while let Some(part) = self.codec.decode(input)? {
-            match (part, &mut self.refusal) {
-                (Part::Head(head), _) if head.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                    return Ok(Upgrade::Switched(head));
-                }
-                (Part::Head(head), _) if head.status().is_informational() => {}
-                (Part::Head(head), refusal) => {
-                    let (body, trailers) = (Bytes::new(), Headers::new());
-                    *refusal = Some(Box::new(FullMessage { head, body, trailers }));
-                }
-                (Part::Body(data), Some(refusal)) => {
-                    let fitting = data.len().min(self.max_body - refusal.body.len());
-                    let mut kept = BytesMut::from(&refusal.body[..]);
-                    kept.extend_from_slice(&data[..fitting]);
-                    refusal.body = kept.freeze();
-                    if refusal.body.len() == self.max_body {
-                        return self.end();
+    fn next(&mut self, input: &[u8]) -> Result<(usize, Upgrade), HttpError> {
+        let mut consumed = 0;
+        loop {
+            let rest = &input[consumed..];
+            match &mut self.state {
+                State::Head(scanner) => {
+                    let limits = HeadLimits::of(&self.settings);
+                    let Scan::Complete(len) = scanner.scan(rest, &limits)? else {
+                        return Ok((consumed, Upgrade::Pending));
+                    };
+                    consumed += len;
+                    if let Some(response) = self.begin(&Bytes::copy_from_slice(&rest[..len]))? {
+                        return Ok((consumed, response));
                     }
                 }
-                (Part::End(trailers), Some(refusal)) => {
-                    refusal.trailers = trailers;
-                    return self.end();
+                State::Body(body, message) => {
+                    let mut bytes = Bytes::copy_from_slice(rest);
+                    let mut kept = BytesMut::from(&message.body[..]);
+                    let is_complete = loop {
+                        match body.decode(&mut bytes, &self.settings)? {
+                            None => break false,
+                            Some(BodyPart::End(trailers)) => {
+                                message.trailers = trailers;
+                                break true;
+                            }
+                            Some(BodyPart::Data(data)) => {
+                                let fitting = data.len().min(self.max_body - kept.len());
+                                kept.extend_from_slice(&data[..fitting]);
+                                if kept.len() == self.max_body {
+                                    break true;
+                                }
+                            }
+                        }
+                    };
+                    message.body = kept.freeze();
+                    consumed = input.len() - bytes.len();
+                    let upgrade = if is_complete { self.end() } else { Upgrade::Pending };
+                    return Ok((consumed, upgrade));
                 }
-                (Part::Body(_) | Part::End(_), None) => {}
+                State::Read => return Ok((consumed, Upgrade::Pending)),
             }
         }
-        Ok(Upgrade::Pending)
+    }
+
+    /// Handles a head. Returns `None` if more follows.
+    fn begin(&mut self, head: &Bytes) -> Result<Option<Upgrade>, HttpError> {
+        let (response, facts) = parse_response(head)?;
+        let (status, version) = (response.status(), response.version());
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            self.state = State::Read;
+            return Ok(Some(Upgrade::Switched(response)));
+        }
+        self.state = State::Head(HeadScanner::NEW);
+        if status.is_informational() {
+            return Ok(None);
+        }
+        let framing = response_framing(version, status, &facts, RequestKind::Other)?;
+        let message = FullMessage { head: response, body: Bytes::new(), trailers: Headers::new() };
+        match BodyDecoder::new(framing, &self.settings)? {
+            Some(body) if self.max_body > 0 => {
+                self.state = State::Body(body, Box::new(message));
+                Ok(None)
+            }
+            _ => {
+                self.state = State::Read;
+                Ok(Some(Upgrade::Refused(Box::new(message))))
+            }
+        }
     }
 
     /// Handles the end of the stream. Returns the refusal, also if its body is incomplete.
     ///
     /// # Errors
     /// [`PeerError::Truncated`] if the stream ends before the response has a head.
-    pub(crate) fn end(&mut self) -> Result<Upgrade> {
-        let refusal = self.refusal.take().ok_or(PeerError::Truncated)?;
-        Ok(Upgrade::Refused(refusal))
+    pub(crate) fn end_of_input(&mut self) -> Result<Upgrade> {
+        match &self.state {
+            State::Body(..) => Ok(self.end()),
+            State::Head(_) => Err(PeerError::Truncated.into()),
+            State::Read => Ok(Upgrade::Pending),
+        }
+    }
+
+    fn end(&mut self) -> Upgrade {
+        match std::mem::replace(&mut self.state, State::Read) {
+            State::Body(_, message) => Upgrade::Refused(message),
+            _ => Upgrade::Pending,
+        }
     }
 }

@@ -9,7 +9,6 @@ use super::{
 };
 use crate::{
     channel::filter::{Filter, FilterContext, FilterState},
-    debug::impl_debug,
     error::Result,
     http::{Upgrade, UpgradeReader, put_upgrade},
 };
@@ -18,14 +17,13 @@ use std::sync::Arc;
 /// A [`Filter`] that makes the handshake of a client, and then leaves the channel.
 ///
 /// [`WebSocketClient::filter`] creates it.
+#[derive(Debug)]
 pub struct HandshakeFilter {
     handshake: ClientHandshake,
     target: Arc<str>,
     reader: UpgradeReader,
     is_finished: bool,
 }
-
-impl_debug! { self: HandshakeFilter { is_finished: self.is_finished, .. } }
 
 impl WebSocketClient {
     /// Returns a byte filter that makes the handshake for `target`, such as `/chat`.
@@ -72,7 +70,7 @@ impl Filter for HandshakeFilter {
     }
 
     fn end_of_input(&mut self, ctx: &mut FilterContext<'_>, _: usize) -> Result {
-        let upgrade = self.reader.end()?;
+        let upgrade = self.reader.end_of_input()?;
         self.handle(ctx, upgrade)
     }
 

@@ -322,7 +322,7 @@ fn refusal(response: &str, piece: usize) -> HandshakeError {
             return HandshakeError::Refused(response);
         }
     }
-    match reader.end().unwrap() {
+    match reader.end_of_input().unwrap() {
         crate::http::Upgrade::Refused(response) => HandshakeError::Refused(response),
         other => panic!("{other:?}"),
     }
