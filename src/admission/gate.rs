@@ -66,7 +66,7 @@ impl Gate {
     }
 
     /// Admits a connection. Keep the returned guard as long as the connection's socket is open.
-    /// Returns `None` if the server has no limits, and no others count its connections.
+    /// Returns `None` if the server is without limits and shares no counts with other servers.
     ///
     /// # Errors
     ///

@@ -169,7 +169,7 @@ impl ProxyHeader {
         Some(if path[..end] == [0] { &[] } else { &path[..end] })
     }
 
-    /// Returns the value of the first field (TLV) of a type. Version 1 has no fields.
+    /// Returns the value of the first field (TLV) of a type. `None` for version 1.
     pub fn tlv_value(&self, kind: u8) -> Option<&[u8]> {
         find(&self.tlvs, kind)
     }

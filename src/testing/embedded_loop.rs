@@ -91,7 +91,7 @@ pub struct EmbeddedLoop {
     clock: ManualClock,
     mail: Arc<TestMailSender>,
     inbox: Inbox<TestMail>,
-    /// Only this thread can complete what it would wait for.
+    /// Marks this thread as the only one that runs the loop, so that a `wait` on it fails.
     _owned: loop_id::Owned,
     /// Channels that have closed in this pass.
     inactive: Vec<Key>,

@@ -203,7 +203,7 @@ impl Filter for Ending {
     }
 }
 
-/// As without filters, the fault is that of the program, and no failed handshake of a peer.
+/// The log blames the program, as it does without filters, and not the handshake of the peer.
 #[test]
 fn a_failing_pipeline_factory_is_logged_as_a_warning_and_the_output_ends_regularly() {
     logs::collect();

@@ -221,8 +221,8 @@ impl<M: 'static, C> PoolState<M, C> {
         }
     }
 
-    /// Closes the pool. Returns the waiters, the free channels, and those that are being opened,
-    /// which count until their attempts have ended.
+    /// Closes the pool. Returns the waiters, the free channels, and the attempts to open channels.
+    /// An attempt counts until it has ended.
     pub(super) fn close(&mut self) -> (VecDeque<Waiter<C>>, VecDeque<Channel<M>>, Vec<Attempt>) {
         self.closed = true;
         for channel in &self.free {

@@ -44,9 +44,6 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the metadata of an idle topic is kept, unless set otherwise.
 const KEEP_IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// How long the metadata of a map without entries is kept at most, as scripts/topic.lua has it.
-const EMPTY_MAP_LIFE: Duration = Duration::from_secs(3600);
-
 /// The smallest limit for the elements of a message. A question has 6 for each topic and a few
 /// others, and an update 4 for each change.
 const MIN_ELEMENTS: usize = 6 * TopicSeen::LIMIT + 100;
@@ -297,7 +294,7 @@ impl Broker for RedisBroker {
     }
 
     fn metadata_life(&self) -> Option<Duration> {
-        Some(self.times.keep_idle.min(EMPTY_MAP_LIFE))
+        Some(self.times.keep_idle.min(scripts::EMPTY_MAP_LIFE))
     }
 
     fn change(&self, update: MapUpdate) -> Completion<Changed> {

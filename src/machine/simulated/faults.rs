@@ -119,7 +119,7 @@ impl FaultState {
         happens
     }
 
-    /// Forgets the last fault that has happened, because it has no effect.
+    /// Uncounts the last fault of this kind, because it had nothing to act on.
     pub(crate) fn take_back(&mut self, fault: Fault) {
         let draws = &mut self.kinds[fault as usize];
         draws.happened -= 1;

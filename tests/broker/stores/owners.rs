@@ -1,4 +1,4 @@
-//! Entries whose owner ends when the servers have lost a part of what they know of it.
+//! Removal of the entries of an ended node after a Redis server has lost data about the node.
 
 use super::{
     node::{Node, topic},

@@ -217,7 +217,7 @@ fn the_bytes_that_wait_are_limited() {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Opens a file with a short life of metadata, and removes what has expired.
+/// Opens a file with a short life of metadata, and removes expired rows.
 fn open_later(path: &Path, clock: &ManualClock) -> Node<SqliteBroker> {
     let broker = SqliteBroker::open(path).unwrap().keep_idle(MINUTE);
     let node = Node::start_on(Arc::new(clock.clone()), broker, 64).unwrap();

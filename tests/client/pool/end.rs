@@ -82,7 +82,7 @@ fn h_21_closing_the_pool_while_a_channel_connects() {
     end(&trial.group);
 }
 
-/// The server does not respond, and the attempts have no timeout, because the clock stands still.
+/// The server does not respond, and the manual clock never reaches the timeout of the attempts.
 #[cfg(target_os = "linux")]
 #[test]
 fn h_21_closing_the_pool_cancels_attempts_to_connect() {

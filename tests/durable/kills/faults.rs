@@ -21,8 +21,10 @@ const INJECTED: [Injected; 8] = [
     ("the copy of the log cannot be synced", "", "fsync", "EIO"),
 ];
 
-/// The kinds of faults that have a turn, one after the other.
+/// The kinds of faults that have a turn, one after the other. From `FIRST_DISK` on, these are
+/// errors of the disk.
 const TURNS: usize = 7;
+pub(super) const FIRST_DISK: usize = 4;
 
 pub(super) enum Fault {
     /// The child copies the file of its store, and makes backups. Another process does the same as
@@ -53,16 +55,17 @@ impl Fault {
             2 => Fault::Moves,
             3 => Fault::Jumps,
             turn => {
-                let injected = INJECTED[(number / TURNS * (TURNS - 4) + turn - 4) % INJECTED.len()];
+                let injected =
+                    INJECTED[(number / TURNS * (TURNS - FIRST_DISK) + turn - FIRST_DISK) % INJECTED.len()];
                 Fault::Disk(injected.0, injection(injected, file, random))
             }
         }
     }
 
-    /// Returns whether the kill waits until the fault has happened. Other kills come at any moment,
-    /// so without the first ones, a kind of fault might not happen at all.
-    pub(super) fn waits(&self, number: usize) -> bool {
-        number < TURNS && !matches!(self, Fault::Disk(..))
+    /// Returns whether the kill waits until the fault has happened. Other kills come at any moment.
+    /// So without the first ones, a kind of fault might not happen at all, or no error of the disk.
+    pub(super) fn waits(number: usize) -> bool {
+        number <= FIRST_DISK
     }
 
     pub(super) fn name(&self) -> &'static str {
@@ -104,18 +107,20 @@ impl Fault {
 }
 
 impl Fault {
-    /// Restores the files before the next start, as an operator would. Returns the number of
-    /// injected errors.
-    pub(super) fn repair(&self, file: &File) -> usize {
-        match self {
-            Fault::Moves => harm::move_back(&file.path()),
-            Fault::Disk(..) => {
-                let trace = fs::read_to_string(trace_of(file)).unwrap_or_default();
-                return trace.lines().filter(|line| line.contains("(INJECTED)")).count();
-            }
-            _ => {}
+    /// Restores the files before the next start, as an operator would.
+    pub(super) fn repair(&self, file: &File) {
+        if matches!(self, Fault::Moves) {
+            harm::move_back(&file.path());
         }
-        0
+    }
+
+    /// Returns the number of errors that were injected into this child.
+    pub(super) fn injected(&self, file: &File) -> usize {
+        if !matches!(self, Fault::Disk(..)) {
+            return 0;
+        }
+        let trace = fs::read_to_string(trace_of(file)).unwrap_or_default();
+        trace.lines().filter(|line| line.contains("(INJECTED)")).count()
     }
 }
 

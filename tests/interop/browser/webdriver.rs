@@ -75,7 +75,7 @@ impl Browser {
         self.place.as_ref().expect("a session").try_call(method, path, body)
     }
 
-    /// Replaces all tabs by an empty one, without what the pages have stored and printed.
+    /// Replaces all tabs by an empty one, and clears the browser's storage and console.
     fn clear(&self) -> Result<(), Value> {
         let call = |method: &str, path: &str, body: Value| self.try_call(method, path, &body);
         let command = |name: &str, parameters: Value| {

@@ -78,7 +78,7 @@ pub(super) struct ScriptCalls {
     lanes: Vec<PublishLane>,
     /// The messages that wait for a recovery of their lanes.
     waiting: Arc<PendingLimit>,
-    /// Which partitions are asked next for the owners of entries.
+    /// Counts the calls of [`ScriptCalls::some_owners`], each of which asks other partitions.
     pub(super) owner_turn: AtomicUsize,
     random: Random,
     scripts: BrokerScripts,
@@ -415,8 +415,8 @@ impl ScriptCalls {
         self.ended_leases("end", nodes)
     }
 
-    /// Ends lost leases. Completes with the nodes whose entries are to be removed, among them those
-    /// of `owners` that have no lease.
+    /// Ends lost leases. Completes with the nodes whose entries are to be removed, including each
+    /// of `owners` without a lease.
     pub(super) fn lost_leases(self: &Arc<Self>, owners: Vec<NodeId>) -> Completion<Vec<NodeId>> {
         self.ended_leases("lost", owners)
     }

@@ -2,6 +2,12 @@
 //!
 //! Each runs in one slot of Redis Cluster. `testing::redis` has a closure for each of them.
 
+use std::time::Duration;
+
+/// The longest life of the metadata of a map without entries, as topic.lua states it in
+/// milliseconds.
+pub(crate) const EMPTY_MAP_LIFE: Duration = Duration::from_secs(3600);
+
 macro_rules! script {
     ($($file:literal),+) => {
         concat!($(include_str!($file)),+)
@@ -19,3 +25,14 @@ pub(crate) const LOST: &str = script!("lost.lua");
 
 /// All scripts.
 pub(crate) const ALL: [&str; 8] = [PUBLISH, READ, TOPS, CHANGE, SNAPSHOT, SWEEP, RENEW, LOST];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_life_of_an_empty_map_is_that_of_the_script() {
+        let line = format!("\nlocal EMPTY_MAP_LIFE = {}\n", EMPTY_MAP_LIFE.as_millis());
+        assert!(TOPS.contains(&line), "topic.lua does not contain {line:?}");
+    }
+}

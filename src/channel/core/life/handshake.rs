@@ -161,7 +161,7 @@ impl ChannelCore {
                 "channel {id}: a connection from {peer:?} is closed: {error:#}"
             );
         }
-        // The channel fails already, so another error makes no difference.
+        // The channel is failing, so a further error is ignored.
         let _ = self.state.with_filters(services, |filters, lent| filters.end_output(lent));
         self.fail_filters(services, error);
     }

@@ -1,5 +1,5 @@
-//! What happens to bytes between the sockets of a TCP connection. `retransmit` has their
-//! acknowledgements, and what happens without them.
+//! The transfer of bytes between the sockets of a TCP connection. `retransmit` contains
+//! acknowledgements and retransmissions.
 //!
 //! A write puts bytes into the output of a socket, which holds at most the send buffer. The head of
 //! the output arrives at the peer after the delay of the link, if the peer's receive buffer has

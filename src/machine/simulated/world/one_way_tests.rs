@@ -1,4 +1,4 @@
-//! Links that are cut in one direction: what is lost with the acknowledgements.
+//! TCP and UDP over links that are cut in one direction.
 
 use super::{World, WorldStep, link::LinkSettings, ports::BindOptions};
 use crate::machine::simulated::{faults::FaultSource, ids::SocketId};

@@ -78,8 +78,8 @@ impl World {
     }
 }
 
-/// Fails if a socket that is bound at `local` has no route to `to`, as on Linux. A wildcard of
-/// version 6 also reaches addresses of version 4.
+/// Returns the error of Linux if a socket bound to `local` cannot reach `to`, because the versions
+/// of IP differ. The wildcard of version 6 also reaches addresses of version 4.
 pub(super) fn check_route(local: IpAddr, to: IpAddr) -> io::Result<()> {
     let error = match (local.to_canonical().is_ipv4(), to.to_canonical().is_ipv4()) {
         _ if local == Ipv6Addr::UNSPECIFIED => return Ok(()),

@@ -1,8 +1,8 @@
-//! Acknowledgements of TCP, and what a socket does without them.
+//! Acknowledgements, retransmissions and window probes of TCP.
 //!
-//! An acknowledgement that meets a cut link is lost. Then the socket sends its output again until
-//! one arrives, and fails after many attempts. It also asks in intervals whether the receive buffer
-//! of its peer has room, because the peer reports that once.
+//! A cut link loses acknowledgements. The socket then retransmits its output until an
+//! acknowledgement arrives, and fails after [`RETRIES`] attempts. It also probes the receive buffer
+//! of its peer in intervals, because the peer reports room only once.
 
 use super::{
     World,
@@ -22,9 +22,9 @@ const RETRIES: u32 = 15;
 pub(super) const PROBE: u64 = 5_000_000_000;
 
 impl World {
-    /// Lets `action` happen when the output of a socket is sent again, or fails the connection
-    /// after many attempts. A connection has one timer for this (RFC 6298), so the segments behind
-    /// the first one are no further attempts.
+    /// Schedules `action` for the next retransmission of a socket, or fails the connection after
+    /// [`RETRIES`] attempts. A connection has one timer for this (RFC 6298), so only its first
+    /// segment counts attempts.
     pub(super) fn send_again(&mut self, id: SocketId, action: TimedAction) {
         let now = self.now();
         let Some(pause) = self.count_attempt(id) else { return };
@@ -47,7 +47,7 @@ impl World {
         Some(retransmission(stream.attempts - 1))
     }
 
-    /// Lets a socket send again after a pause, unless it does so anyway.
+    /// Starts the timer of a socket's retransmissions and probes, unless it is running.
     pub(super) fn start_timer(&mut self, id: SocketId, pause: u64) {
         let Some(stream) = self.sockets.stream(id) else { return };
         if !std::mem::replace(&mut stream.is_timed, true) {
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// Sends the output without an acknowledgement again, and asks for room.
+    /// Retransmits unacknowledged output, and probes the window.
     pub(crate) fn retransmit(&mut self, id: SocketId) {
         let now = self.now();
         let Some(from) = self.sockets.get(id).map(|socket| socket.node) else { return };
@@ -115,12 +115,13 @@ impl World {
         }
     }
 
-    /// Acknowledges what the peer of a socket has, as each of its packets does.
+    /// Acknowledges all bytes that the peer of a socket has received. Each packet of the peer does
+    /// that.
     pub(super) fn hear(&mut self, id: SocketId) {
         let Some(stream) = self.sockets.stream(id) else { return };
         if stream.unheard.is_some() {
             self.acknowledge(id, 0);
-            // What has waited is sent now.
+            // The socket sends its waiting output now.
             self.schedule(self.now(), TimedAction::Arrive(id));
         }
     }

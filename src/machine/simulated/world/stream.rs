@@ -118,7 +118,7 @@ impl StreamSocket {
         self.phase == StreamPhase::Established && !self.is_shut && !self.has_room()
     }
 
-    /// Returns whether nothing new is sent, because what was sent again is not acknowledged.
+    /// Returns whether the socket sends no new output, because a retransmission is unacknowledged.
     pub(super) fn is_recovering(&self) -> bool {
         self.unheard.is_some() && self.attempts > 0
     }

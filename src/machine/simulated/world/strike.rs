@@ -6,8 +6,8 @@ use crate::machine::simulated::fault::Fault;
 /// The usual interval of strikes, in nanoseconds.
 const INTERVAL: u64 = 200_000_000;
 
-/// The times of strikes. They have draws of their own, so they do not depend on what the programs
-/// do.
+/// The times of strikes. Their random numbers are a separate stream, so the times do not depend on
+/// the programs.
 pub(super) struct Strikes {
     random: fastrand::Rng,
     next: u64,

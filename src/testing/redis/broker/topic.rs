@@ -1,11 +1,10 @@
 //! topic.lua: the metadata of a topic, and the sequence of its partition.
 
 use super::calls::{ScriptResult, argument, integer, key, list, number, run, text};
-use crate::{codec::RespValue, testing::redis::script::ScriptContext};
+use crate::{broker::scripts::EMPTY_MAP_LIFE, codec::RespValue, testing::redis::script::ScriptContext};
 use bytes::Bytes;
 
 const MAX_EPOCHS: usize = 32;
-const EMPTY_MAP_LIFE: i64 = 3_600_000;
 
 /// The arguments that the scripts of one topic have in common.
 pub(super) struct CommonArguments {
@@ -77,7 +76,7 @@ impl CommonArguments {
 
 /// Returns how long the idle metadata of a topic without entries lives, in ms.
 pub(super) fn idle_life(kind: &str, keep: i64) -> i64 {
-    if kind == "map" { keep.min(EMPTY_MAP_LIFE) } else { keep }
+    if kind == "map" { keep.min(EMPTY_MAP_LIFE.as_millis() as i64) } else { keep }
 }
 
 /// Returns the generation and the number of the last event.
