@@ -116,27 +116,32 @@ impl Cluster {
     /// Releases held runs until there are no timers.
     #[track_caller]
     pub(crate) fn release_all(&mut self, nodes: &mut [Node]) {
-        let (mut fewest, mut end) = (usize::MAX, Instant::now() + WITHOUT_PROGRESS);
-        let sql = "SELECT t.*, p.owner, p.epoch, p.lease_until::text, clock_timestamp()::text AS now
-            FROM $.timers t JOIN $.partitions p ON p.id = t.partition";
-        let sql = format!("SELECT row_to_json(left_over)::text FROM ({sql}) left_over");
-        let sql = sql.replace('$', self.schema);
+        let (mut fewest, mut end) = (i64::MAX, Instant::now() + WITHOUT_PROGRESS);
+        let sql = format!("SELECT count(*) FROM {}.timers", self.schema);
         loop {
-            let left = self.client.query(&sql, &[]).unwrap();
-            if left.is_empty() {
+            let left: i64 = self.client.query_one(&sql, &[]).unwrap().get(0);
+            if left == 0 {
                 return;
             }
-            if left.len() < fewest {
-                (fewest, end) = (left.len(), Instant::now() + WITHOUT_PROGRESS);
+            if left < fewest {
+                (fewest, end) = (left, Instant::now() + WITHOUT_PROGRESS);
             }
-            let first: Vec<&str> = left.iter().take(5).map(|row| row.get(0)).collect();
-            assert!(Instant::now() < end, "{} timers are left: {first:#?}", left.len());
+            assert!(Instant::now() < end, "{left} timers are left: {:#?}", self.first_timers());
             for node in &mut *nodes {
                 node.ask("release", "released");
             }
             // Leaves the processor to the nodes.
             self.client.batch_execute("SELECT pg_sleep(0.01)").unwrap();
         }
+    }
+
+    /// Returns some of the timers that are left, and what is known of their partitions.
+    fn first_timers(&mut self) -> Vec<String> {
+        let sql = "SELECT t.*, p.owner, p.epoch, p.lease_until::text, clock_timestamp()::text AS now
+            FROM $.timers t JOIN $.partitions p ON p.id = t.partition LIMIT 5";
+        let sql = format!("SELECT row_to_json(left_over)::text FROM ({sql}) left_over");
+        let rows = self.client.query(&sql.replace('$', self.schema), &[]).unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
     }
 
     /// Returns the effects: payload and run, and how often each was stored.

@@ -131,7 +131,7 @@ fn start(event_loop: &EventLoop, timers: DurableTimers, number: i64) {
             say(format_args!("started {number}"));
         }
         let same_loop = event_loop.clone();
-        let _ = event_loop.schedule(ms(fastrand::u64(1..30)), move || start(&same_loop, timers, next));
+        let _ = event_loop.schedule(ms(fastrand::u64(1..60)), move || start(&same_loop, timers, next));
     });
 }
 
