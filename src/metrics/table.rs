@@ -136,7 +136,7 @@ loop_metrics! {
     reads: counter, help "Reads from sockets.";
     /// Reads that returned no bytes because none were available.
     reads_blocked: counter, help "Reads from sockets that found no bytes.";
-    /// Bytes read.
+    /// Bytes read from sockets. Input that is discarded after a close does not count.
     bytes_read: counter, as "read" in bytes, help "Bytes read from sockets.";
     /// Messages delivered to handlers.
     messages_read: counter, tally(add);

@@ -12,6 +12,7 @@ use netwheel::{
     Completion, EventLoop,
     channel::CloseCause,
     codec::{Line, RawBytes},
+    filter::{Filter, FilterContext, FilterState},
     group::Chooser,
     prelude::*,
     relay::Relay,
@@ -29,6 +30,8 @@ use std::{
     time::Duration,
 };
 
+const GREETING: &[u8] = b"hi\n";
+
 fn within(timeout: Duration) -> ShutdownOptions {
     ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(timeout)
 }
@@ -44,6 +47,44 @@ enum Way {
     OpenConnection,
     /// By a call on a connection that is opened during the shutdown.
     NewConnection,
+    /// The same, with a filter whose handshake takes a roundtrip.
+    NewConnectionWithHandshake,
+}
+
+impl Way {
+    fn connects(self) -> bool {
+        matches!(self, Way::NewConnection | Way::NewConnectionWithHandshake)
+    }
+}
+
+/// A filter whose handshake is a line of the server.
+#[derive(Default)]
+struct Greeted {
+    is_greeted: bool,
+}
+
+impl Filter for Greeted {
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        if self.is_greeted {
+            ctx.deliver(input);
+            return Ok(input.len());
+        }
+        self.is_greeted = input.starts_with(GREETING);
+        Ok(if self.is_greeted { GREETING.len() } else { 0 })
+    }
+
+    fn write(&mut self, ctx: &mut FilterContext<'_>, plain: &[u8]) -> Result {
+        ctx.output().extend_from_slice(plain);
+        Ok(())
+    }
+
+    fn sealed_len(&self, plain: usize) -> usize {
+        plain
+    }
+
+    fn state(&self) -> FilterState {
+        if self.is_greeted { FilterState::Established } else { FilterState::Handshaking }
+    }
 }
 
 /// Replies to a line later. Closes after the reply if it was notified of a shutdown.
@@ -72,9 +113,13 @@ impl House {
         front.close();
     }
 
-    fn connect(self: &Arc<Self>, asks: bool) -> Completion<Channel<Bytes>> {
+    fn connect(self: &Arc<Self>, asks: bool, way: Way) -> Completion<Channel<Bytes>> {
         let house = self.clone();
-        ClientBootstrap::new(&self.group)
+        let mut bootstrap = ClientBootstrap::new(&self.group);
+        if way == Way::NewConnectionWithHandshake {
+            bootstrap = bootstrap.filter(|_| Greeted::default());
+        }
+        bootstrap
             .pipeline(move |_| Pipeline::codec(Line::new()).handler(Upstream { house: house.clone(), asks }))
             .connect(self.backend)
     }
@@ -110,15 +155,15 @@ impl Handler for Later {
             Way::OpenConnection => {
                 self.house.upstream.lock().unwrap().as_ref().unwrap().write("ask".into())?;
             }
-            Way::NewConnection => {}
+            Way::NewConnection | Way::NewConnectionWithHandshake => {}
         }
         self.house.asked.fetch_add(1, SeqCst);
         Ok(())
     }
 
     fn shutdown(&mut self, _: &mut Context<'_, Self>) -> Result {
-        if self.way == Way::NewConnection {
-            self.house.connect(true).detach();
+        if self.way.connects() {
+            self.house.connect(true, self.way).detach();
         }
         self.house.notified.fetch_add(1, SeqCst);
         Ok(())
@@ -162,7 +207,7 @@ fn shut_down_during(way: Way) -> ShutdownReport {
     });
     let mut upstream = None;
     if way == Way::OpenConnection {
-        let connecting = house.connect(false);
+        let connecting = house.connect(false, way);
         upstream = Some(backend.accept().unwrap().0);
         *house.upstream.lock().unwrap() = Some(done(connecting).unwrap());
     }
@@ -184,8 +229,11 @@ fn shut_down_during(way: Way) -> ShutdownReport {
             }
         }
         Way::Offload => finish.send(()).unwrap(),
-        Way::OpenConnection | Way::NewConnection => {
+        Way::OpenConnection | Way::NewConnection | Way::NewConnectionWithHandshake => {
             let mut upstream = upstream.unwrap_or_else(|| backend.accept().unwrap().0);
+            if way == Way::NewConnectionWithHandshake {
+                upstream.write_all(GREETING).unwrap();
+            }
             assert_eq!(read_n(&mut upstream, 4), b"ask\n");
             upstream.write_all(b"answer\n").unwrap();
             assert_eq!(read_to_end(&mut upstream), b"", "closed after the reply");
@@ -197,9 +245,13 @@ fn shut_down_during(way: Way) -> ShutdownReport {
 
 #[test]
 fn a_reply_in_flight_is_sent_before_the_end() {
-    for (way, channels) in
-        [(Way::Task, 1), (Way::Offload, 1), (Way::OpenConnection, 2), (Way::NewConnection, 2)]
-    {
+    for (way, channels) in [
+        (Way::Task, 1),
+        (Way::Offload, 1),
+        (Way::OpenConnection, 2),
+        (Way::NewConnection, 2),
+        (Way::NewConnectionWithHandshake, 2),
+    ] {
         let report = shut_down_during(way);
         let counts = (report.channels, report.graceful, report.incomplete, report.forced);
         assert_eq!(counts, (channels, channels, 0, 0), "{way:?}: {report}");

@@ -15,6 +15,9 @@ use std::{
     thread,
 };
 
+/// Requests that few calls make.
+const RARE: Pending = Pending::REPLACED.with(Pending::TASK_REFUSED).with(Pending::FAILED);
+
 impl ChannelCore {
     pub(super) fn event(&mut self, services: &mut LoopServices, event: Event) {
         self.state.log_event(&event);
@@ -220,8 +223,7 @@ impl ChannelCore {
     }
 
     #[inline(never)]
-    fn handle_requests(&mut self, services: &mut LoopServices) -> bool {
-        const RARE: Pending = Pending::REPLACED.with(Pending::TASK_REFUSED).with(Pending::FAILED);
+    pub(super) fn handle_requests(&mut self, services: &mut LoopServices) -> bool {
         let reported = self.state.status.has(RARE) && self.handle_rare_requests(services);
         self.note_written(services);
         reported
@@ -229,16 +231,22 @@ impl ChannelCore {
 
     #[cold]
     fn handle_rare_requests(&mut self, services: &mut LoopServices) -> bool {
-        // The error belongs to the pipeline that has reported it.
-        let reported = self.notify_failure(services);
-        if self.state.status.has(Pending::REPLACED) {
-            self.take_over(services);
+        let mut reported = false;
+        // A new pipeline may report an error too, and each notification may request more.
+        for _ in 0..AT_ONCE {
+            // The error belongs to the pipeline that has reported it.
+            reported |= self.notify_failure(services);
+            if self.state.status.has(Pending::REPLACED) {
+                self.take_over(services);
+            }
+            if self.state.status.has(Pending::TASK_REFUSED) {
+                self.notify_refused(services);
+            }
+            if !self.state.status.has(RARE) {
+                break;
+            }
         }
-        if self.state.status.has(Pending::TASK_REFUSED) {
-            self.notify_refused(services);
-        }
-        // The new pipeline may have reported one too.
-        reported | self.notify_failure(services)
+        reported
     }
 
     /// Passes on the error that a stage has reported. Returns whether there was one.

@@ -33,7 +33,9 @@ pub use shared::SharedTraffic;
 /// No byte beyond the limit is read from the socket or passed to it. TCP slows down a peer that
 /// sends faster. Messages written in the meantime wait in the channel's buffer, in order. They
 /// count against its [water marks](crate::buffer::WaterMark) and
-/// [`max_outbound`](crate::channel::ChannelOptions::max_outbound) as usual.
+/// [`max_outbound`](crate::channel::ChannelOptions::max_outbound) as usual. A channel that is
+/// closing discards its input without these limits, in at most four reads per turn, because a peer
+/// that is blocked in a write may not read our output.
 ///
 /// When the bucket is empty, the channel pauses in that direction for the time of half a burst, but
 /// at least 10 ms and at most 100 ms. If one byte takes longer than that, it pauses for the time of

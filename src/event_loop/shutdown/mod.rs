@@ -99,6 +99,7 @@ pub(super) struct FoundChannels {
 
 /// The loop's counters that a shutdown reports.
 struct Before {
+    handshakes: u64,
     bytes_unsent: u64,
     closes_unclean: u64,
     tasks_dropped: u64,
@@ -107,6 +108,7 @@ struct Before {
 impl Before {
     fn read(metrics: &Metrics) -> Self {
         Before {
+            handshakes: metrics.handshakes.read(),
             bytes_unsent: metrics.bytes_unsent.read(),
             closes_unclean: metrics.closes_unclean.read(),
             tasks_dropped: metrics.channel_tasks_dropped.read(),
@@ -256,6 +258,8 @@ impl Shutdown {
     pub(super) fn report(mut self, now: u64, metrics: &Metrics) -> ShutdownReport {
         let (before, after) = (&self.before, Before::read(metrics));
         let report = &mut self.report;
+        // A channel with filters opens when its handshake is complete.
+        report.channels += after.handshakes - before.handshakes;
         report.incomplete = after.closes_unclean - before.closes_unclean - self.forced_unclean;
         report.graceful = report.channels.saturating_sub(report.forced + report.incomplete);
         report.unsent_bytes = after.bytes_unsent - before.bytes_unsent;

@@ -134,6 +134,8 @@ impl Turn {
         behind: &mut Vec<(timer::DueEntry<Due>, u64)>,
     ) {
         self.shared.metrics.lag.record(self.io.services.now.saturating_sub(due.deadline));
+        // The entry before this one may have been a timer of a channel.
+        *current = None;
         match due.value {
             Due::Task(ref task) => {
                 let task = task.clone();

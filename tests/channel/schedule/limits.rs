@@ -1,8 +1,16 @@
 //! The limit of tasks of a channel.
 
 use super::{result, session};
-use crate::support::wait::{HOUR, SECOND};
-use netwheel::{Error, Result, channel::ChannelOptions, error::Resource, time::ScheduledTask};
+use crate::support::{
+    channels::embedded_with,
+    journal::Log,
+    recorder::{Event, Recorder},
+    wait::{HOUR, SECOND},
+};
+use bytes::Bytes;
+use netwheel::{
+    Error, Result, buffer::WaterMark, channel::ChannelOptions, error::Resource, time::ScheduledTask,
+};
 
 fn options() -> ChannelOptions {
     ChannelOptions::new().max_scheduled_tasks(3)
@@ -107,4 +115,27 @@ fn a_context_returns_the_error_of_a_periodic_task_beyond_the_limit() {
     reference.execute(arm).unwrap();
     channel.run_pending();
     assert!(channel.is_open() && log.take().is_empty());
+}
+
+/// E-70. A notification of writability comes from a flush, which no call of the handler follows.
+#[test]
+fn a_task_refused_when_the_channel_becomes_writable_is_reported_at_once() {
+    let log = Log::new();
+    let recorder = Recorder::exactly(&log, |ctx, event| {
+        if event.is_active() || matches!(event, Event::Writable(true)) {
+            ctx.schedule(HOUR, |_, _| Ok(()));
+        }
+        Ok(())
+    });
+    let options = ChannelOptions::new().max_scheduled_tasks(1).water_mark(WaterMark::new(8, 16).unwrap());
+    let mut channel = embedded_with(&options, recorder);
+    channel.set_outbound_room(Some(0));
+    channel.channel().write(Bytes::from(vec![0; 100])).unwrap();
+    channel.run_pending();
+    log.take();
+    channel.set_outbound_room(None);
+    channel.run_pending();
+    let calls = log.take();
+    assert!(calls.len() == 2 && calls[0] == "writable true" && calls[1].starts_with("error "), "{calls:?}");
+    assert!(channel.is_open());
 }

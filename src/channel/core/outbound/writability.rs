@@ -66,10 +66,8 @@ impl ChannelCore {
         }
         self.state.borrow_outbound(services);
         self.notify_or_fail(services, Event::Writability(writable));
-        self.notify_failure(services);
-        self.take_over(services);
-        self.notify_failure(services);
-        self.note_written(services);
+        // A change that a flush causes is not followed by another call.
+        self.handle_requests(services);
         self.state.outbound.give_back(services);
         self.state.want_attention(services);
     }
