@@ -176,14 +176,15 @@ fn write_through(
         output.extend_from_slice(bytes);
         return Ok(());
     };
-    let mut passed = Cow::Borrowed(bytes);
+    let (mut passed, mut result) = (Cow::Borrowed(bytes), Ok(()));
     for layer in above.iter_mut().rev() {
         let mut own = Vec::new();
-        layer.write(&passed, &mut own, surroundings, now)?;
+        // The last words of a filter that fails pass through the filters below it.
+        result = result.and(layer.write(&passed, &mut own, surroundings, now));
         if own.is_empty() {
-            return Ok(());
+            return result;
         }
         passed = own.into();
     }
-    bottom.write(&passed, output, surroundings, now)
+    result.and(bottom.write(&passed, output, surroundings, now))
 }

@@ -410,3 +410,40 @@ fn a_filter_that_seals_nothing_fails_its_channel() {
         assert!(channel.is_closed() && channel.read_outbound().is_empty());
     }
 }
+
+/// Fails instead of sealing, and says why to its peer.
+struct Refuses;
+
+impl Filter for Refuses {
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        ctx.deliver(input);
+        Ok(input.len())
+    }
+
+    fn write(&mut self, ctx: &mut FilterContext<'_>, _: &[u8]) -> Result {
+        ctx.output().extend_from_slice(b"alert");
+        Err("refused".into())
+    }
+
+    fn state(&self) -> FilterState {
+        FilterState::Established
+    }
+}
+
+#[test]
+fn the_last_words_of_a_filter_pass_through_the_filters_below_it() {
+    for below in 0..3 {
+        let recorder = Recorder::default();
+        let mut builder = EmbeddedChannel::builder(recorder.pipeline());
+        for _ in 0..below {
+            builder = builder.filter(Frames);
+        }
+        let mut channel = builder.filter(Refuses).build().unwrap();
+        channel.channel().write("hello".into()).unwrap();
+        channel.run_pending();
+        assert_eq!(recorder.take(), ["active", "refused"]);
+        let expected = (0..below).fold(b"alert".to_vec(), |wire, _| Frames::frame(&wire));
+        assert_eq!(channel.read_outbound(), expected, "{below}");
+        assert!(channel.is_closed());
+    }
+}
