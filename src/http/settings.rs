@@ -37,7 +37,8 @@ settings! {
         /// before the body. Beyond it, the connection closes after the response.
         max_discarded(bytes: u64) = 64 * 1024, "64 KiB", range 0.. => "0 bytes or more",
             reached "the connection closes after the response";
-        /// Sets the time from the first byte of a head to its end.
+        /// Sets the time from the first byte of a head to its end. It restarts while the program
+        /// does not read.
         head_timeout(limit: Duration) = Duration::from_secs(10), "10 s",
             reached "408 and close";
         /// Sets the number of bytes of a body that must arrive within each
@@ -48,6 +49,7 @@ settings! {
         body_timeout(period: Duration) = Duration::from_secs(10), "10 s",
             reached "see `min_body_progress`";
         /// Sets the time that a connection may be idle between two requests, and before the first.
+        /// It restarts while the program of a server does not read.
         /// On a client, it is the limit for servers that announce their own time.
         keep_alive_timeout(limit: Duration) = Duration::from_secs(75), "75 s",
             reached "the connection closes silently";

@@ -1,11 +1,12 @@
 //! Limits and times, splits, and damaged input.
 
-use super::support::{Received, Server, status};
+use super::support::{Received, Server, Site, get, status};
 use crate::{
     channel::shaping::TrafficLimits,
     http::{
         Part, Request, Response, StatusCode, client::HttpClient, server::HttpServer, settings::HttpSettings,
     },
+    pipeline::Context,
     testing::EmbeddedChannel,
 };
 use proptest::prelude::*;
@@ -161,6 +162,75 @@ fn a_client_is_not_late_while_the_traffic_limit_pauses_reading() {
     assert_eq!(after_a_minute(&request), 200);
     assert_eq!(after_a_minute(&request[..500]), 408, "the client sends no more of the head");
     assert_eq!(after_a_minute(&request[..request.len() - 1]), 408, "the client sends no more of the body");
+}
+
+/// Whole requests wait behind the first one while the program pauses reading.
+#[test]
+fn a_client_is_not_late_while_the_program_pauses_reading() {
+    let paused = |delay: Duration, pause: Duration| {
+        let on_end = move |ctx: &mut Context<'_, Site>, head: &Request| {
+            let path = head.path().to_owned();
+            if path != "/a" {
+                return ctx.write(Response::ok(path).into());
+            }
+            let answer = move |ctx: &mut Context<'_, Site>| {
+                ctx.write(Response::ok(path.clone()).into())?;
+                let guard = ctx.pause_reading();
+                ctx.schedule(pause, move |_, _| {
+                    drop(guard);
+                    Ok(())
+                });
+                Ok(())
+            };
+            if delay.is_zero() {
+                return answer(ctx);
+            }
+            ctx.schedule(delay, move |_, ctx| answer(ctx));
+            Ok(())
+        };
+        Server::answering(HttpSettings::new(), |_, _| Ok(()), on_end)
+    };
+    for (delay, pause) in [(Duration::ZERO, 20 * SECOND), (SECOND, 100 * SECOND)] {
+        let mut server = paused(delay, pause);
+        let output = server.send(get("/a") + &get("/b"));
+        server.channel.advance(delay + pause - SECOND);
+        let output = output + &server.output();
+        assert!(output.starts_with("HTTP/1.1 200") && output.ends_with("/a"), "{output}");
+        server.channel.advance(2 * SECOND);
+        let output = server.output();
+        assert!(output.starts_with("HTTP/1.1 200") && output.ends_with("/b"), "{output}");
+
+        // The time of a head begins behind the pause.
+        let mut server = paused(delay, pause);
+        server.send(get("/a") + "GET /b HT");
+        server.channel.advance(delay + pause + 9 * SECOND);
+        server.output();
+        assert!(server.channel.is_open());
+        server.channel.advance(2 * SECOND);
+        assert_eq!(status(&server.output()), 408);
+    }
+    // A head that has begun before the pause.
+    let mut server = paused(SECOND, 20 * SECOND);
+    server.send(get("/a"));
+    server.channel.advance(SECOND / 2);
+    server.send("GET /b HT");
+    server.channel.advance(20 * SECOND);
+    assert_eq!(status(&server.output()), 200);
+    server.channel.advance(12 * SECOND);
+    assert_eq!(status(&server.output()), 408);
+}
+
+#[test]
+fn a_client_that_does_not_take_its_response_is_closed_after_the_keep_alive_time() {
+    let on_end =
+        |ctx: &mut Context<'_, Site>, _: &Request| ctx.write(Response::ok("x".repeat(100_000)).into());
+    let mut server = Server::answering(HttpSettings::new(), |_, _| Ok(()), on_end);
+    server.channel.set_outbound_room(Some(0));
+    server.send(get("/a") + &get("/b"));
+    server.channel.advance(74 * SECOND);
+    assert!(server.channel.is_open());
+    server.channel.advance(2 * SECOND);
+    assert!(!server.channel.is_open());
 }
 
 #[test]

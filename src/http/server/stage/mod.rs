@@ -228,8 +228,8 @@ impl Stage for ServerStage {
     fn read_complete(&mut self, ctx: &mut Ctx<'_>) -> Result {
         match &mut self.phase {
             Phase::Idle { since, has_partial_head: partial @ false } if ctx.undecoded_bytes() > 0 => {
-                // While reading is paused, these are whole requests that wait.
-                if !ctx.is_paused() {
+                // While the channel does not read, these may be whole requests that wait.
+                if ctx.expects_input() {
                     (*since, *partial) = (nanos(ctx.now()), true);
                     self.arm(ctx);
                 }

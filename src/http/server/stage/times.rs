@@ -114,12 +114,14 @@ impl ServerStage {
         let result = match self.phase {
             Phase::Idle { has_partial_head, .. } => {
                 if self.deadline(ctx).is_some_and(|deadline| deadline <= now) {
-                    match has_partial_head {
-                        true if ctx.reading_was_held_up() => {
-                            self.phase = Phase::Idle { since: now, has_partial_head };
-                        }
-                        true => self.answer(ctx, HttpError::HeadTimeout),
-                        false => self.end(ctx),
+                    // The pause of this stage is for a client that does not take the responses.
+                    let program_pauses = !ctx.expects_input() && !ctx.is_paused();
+                    if program_pauses || has_partial_head && ctx.reading_was_held_up() {
+                        self.phase = Phase::Idle { since: now, has_partial_head };
+                    } else if has_partial_head {
+                        self.answer(ctx, HttpError::HeadTimeout);
+                    } else {
+                        self.end(ctx);
                     }
                 }
                 Ok(())
