@@ -20,9 +20,10 @@ pub(super) fn is_field_value(bytes: &[u8]) -> bool {
     inner && !is_space(bytes.first()) && !is_space(bytes.last())
 }
 
-/// Returns whether `bytes` may be the target of a request: visible ASCII characters.
+/// Returns whether `bytes` may be the target of a request: visible ASCII characters. A fragment is
+/// not part of a target (RFC 9112, section 3.2): some recipients would cut it off, others not.
 pub(super) fn is_target(bytes: &[u8]) -> bool {
-    !bytes.is_empty() && bytes.iter().all(u8::is_ascii_graphic)
+    !bytes.is_empty() && bytes.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'#')
 }
 
 /// Returns whether `bytes` may be the value of `Host`: a name or address with an optional port

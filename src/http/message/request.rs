@@ -46,7 +46,7 @@ impl Request {
     /// Returns a request of HTTP/1.1 without headers and body.
     ///
     /// An invalid method or target makes writing the request fail with
-    /// [`EncodeError`](crate::error::EncodeError).
+    /// [`EncodeError`](crate::error::EncodeError). A target has no fragment (`#`).
     pub fn new(method: &str, target: &str) -> Self {
         let mut line = BytesMut::with_capacity(method.len() + 1 + target.len());
         line.put_slice(method.as_bytes());
@@ -172,8 +172,8 @@ impl Request {
 
     /// Returns the query of the target, without its question mark.
     pub fn query(&self) -> Option<&str> {
-        let (_, query) = self.target().split_once('?')?;
-        Some(query.split('#').next().unwrap_or_default())
+        let without_fragment = self.target().split('#').next()?;
+        without_fragment.split_once('?').map(|(_, query)| query)
     }
 
     /// Returns the authority that the request is for: a host, and a port if the client has named

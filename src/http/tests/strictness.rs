@@ -69,6 +69,18 @@ fn an_absolute_target_has_a_scheme_and_a_host() {
     }
 }
 
+/// Some recipients cut a fragment off, others take it for a part of the path or of the query.
+#[test]
+fn a_target_has_no_fragment() {
+    for target in ["/a#b", "/a#b?c", "/a?b#c", "/#", "http://a/b#c", "http://a/#?c"] {
+        let input = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(answers(&input), (vec![400], false), "{target}");
+        assert!(Request::get(target).invalid().is_some(), "a client that writes {target}");
+    }
+    let request = Request::get("/a#x?admin=1");
+    assert_eq!((request.path(), request.query()), ("/a", None));
+}
+
 #[test]
 fn only_an_unsupported_version_is_answered_with_505() {
     let get = |line: &str| answers(&format!("{line}\r\nHost: a\r\n\r\n"));
