@@ -28,8 +28,11 @@ settings! {
         /// `max_message` does not bound their number.
         max_fragments(fragments: u32) = 1024, "1024", range 1.. => "1 or more",
             reached "Close with 1009";
-        /// Sets the time that the peer has to answer a Close frame. On a client, it is also the
-        /// time that the server has to end the connection after both Close frames.
+        /// Sets the time that the peer has to answer a Close frame, from when it has accepted all
+        /// bytes up to that frame. For these bytes it has the same time, or
+        /// [`ChannelOptions::close_timeout`](crate::channel::ChannelOptions::close_timeout) if that
+        /// is longer. On a client, it is also the time that the server has to end the connection
+        /// after both Close frames.
         close_timeout(limit: Duration) = Duration::from_secs(10), "10 s", always "above 0 s",
             reached "the channel is closed";
         /// Sets the interval after which a Ping is sent if no bytes were sent, or none were

@@ -1,8 +1,9 @@
 //! The stage: control frames, the close handshake and heartbeats.
 //!
 //! Invariants: no frame follows our Close frame. The peer's Close frame is echoed once. At most one
-//! Pong waits outside of the outbound buffer; it is sent before any other message. A channel whose
-//! close handshake has begun closes at the latest after `close_timeout`.
+//! Pong waits outside of the outbound buffer; it is sent before any other message. The time of a
+//! channel whose close handshake has begun is bounded: for sending by the `close_timeout` of the
+//! channel, and from then on by that of the protocol.
 
 use super::{
     close_hint::{CloseHint, close_hint},
@@ -43,8 +44,10 @@ use std::{sync::Arc, time::Duration};
 /// A handler ends the connection with [`Message::Close`]. Afterwards the stage refuses messages
 /// with [`Error::Closed`], ignores another Close, and drops inbound messages until the peer has
 /// answered. A peer that does not answer within
-/// [`close_timeout`](super::WebSocketSettings::close_timeout) is disconnected. The server ends the
-/// TCP connection; a client waits for that, for the same time at most.
+/// [`close_timeout`](super::WebSocketSettings::close_timeout) is disconnected. This time begins
+/// when the peer has accepted all bytes. For these it has the same time, or that of a
+/// [closing channel](crate::channel::ChannelOptions::close_timeout) if it is longer. The server
+/// ends the TCP connection; a client waits for that, for the same time at most.
 ///
 /// Closing the channel directly ([`Context::close`](crate::Context::close)) sends no Close frame.
 /// The peer then reports code 1006. When the loop shuts down, or the connection has reached its
@@ -59,8 +62,8 @@ pub struct WebSocketStage {
     settings: Arc<WebSocketSettings>,
     /// A Pong that waits until the channel is writable.
     pong: Option<Box<Bytes>>,
-    /// The end of the close handshake.
-    deadline: u64,
+    /// The start of the close handshake, or the time of the peer's Close frame.
+    closing_since: u64,
     pulse: Pulse,
     role: Role,
     phase: Phase,
@@ -83,7 +86,7 @@ impl WebSocketStage {
         WebSocketStage {
             settings,
             pong: None,
-            deadline: 0,
+            closing_since: 0,
             pulse: Pulse::default(),
             role,
             phase: Phase::Open,
@@ -101,9 +104,18 @@ impl WebSocketStage {
     }
 
     fn limit_closing(&mut self, ctx: &mut StageContext<'_, Self>) {
-        let time = self.settings.close_timeout;
-        self.deadline = nanos(ctx.now().saturating_add(time));
-        ctx.wake_after(time);
+        self.closing_since = nanos(ctx.now());
+        ctx.wake_after(self.settings.close_timeout);
+    }
+
+    /// Returns when the channel is closed. The peer has the time of a closing channel to accept the
+    /// output, and needs all of it to answer the Close frame at its end.
+    fn deadline(&self, ctx: &StageContext<'_, Self>) -> u64 {
+        let answer = self.settings.close_timeout;
+        if ctx.pending_bytes() > 0 {
+            return self.closing_since.saturating_add(nanos(answer.max(ctx.close_timeout())));
+        }
+        self.closing_since.max(nanos(ctx.last_written())).saturating_add(nanos(answer))
     }
 
     /// Handles the peer's Close frame.
@@ -251,11 +263,10 @@ impl Stage for WebSocketStage {
         if self.phase == Phase::Open {
             return self.beat(ctx);
         }
-        let now = nanos(ctx.now());
-        if now >= self.deadline {
-            ctx.close_now();
-        } else {
-            ctx.wake_after(Duration::from_nanos(self.deadline - now));
+        match self.deadline(ctx).checked_sub(nanos(ctx.now())) {
+            None | Some(0) => ctx.close_now(),
+            // The output may end earlier, which begins another time limit.
+            Some(left) => ctx.wake_after(Duration::from_nanos(left).min(self.settings.close_timeout)),
         }
         Ok(())
     }

@@ -270,6 +270,12 @@ impl<S: Stage> StageContext<'_, S> {
         Duration::from_nanos(self.state.outbound.last_written())
     }
 
+    /// Returns how long a closing channel waits for its peer to accept all pending bytes.
+    #[cfg(feature = "websocket")]
+    pub(crate) fn close_timeout(&self) -> Duration {
+        Duration::from_nanos(self.state.config.close_timeout_ns)
+    }
+
     /// Returns the channel's [`Attributes`], which its stages and its handler share.
     pub fn attributes(&self) -> &Attributes {
         self.state.extras.attributes()

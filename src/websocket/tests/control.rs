@@ -2,10 +2,11 @@
 
 use super::support::{
     CLOSE, PING, PONG, TEXT, client, client_channel, client_codec, close_payload, code_of, decode, error_of,
-    frame, sent, server, server_channel, server_codec, settings, websocket_error,
+    frame, sent, server, server_channel, server_channel_with, server_codec, settings, websocket_error,
 };
 use crate::{
     buffer::OutboundBuffer,
+    channel::ChannelOptions,
     error::{EncodeError, Error},
     pipeline::Codec,
     testing::EmbeddedChannel,
@@ -114,6 +115,43 @@ fn a_peer_that_never_answers_close_is_disconnected() {
     channel.advance(Duration::from_millis(4900));
     assert!(channel.is_open());
     channel.write_inbound(&client(TEXT, "still here")).unwrap();
+    channel.advance(Duration::from_millis(300));
+    assert!(channel.is_closed());
+}
+
+/// Returns a server that has a Close frame behind 1 MB, and closes within 60 s.
+fn with_output_before_close() -> EmbeddedChannel<Message> {
+    let options = ChannelOptions::new().max_outbound(4_000_000).close_timeout(Duration::from_secs(60));
+    let (mut channel, _) = server_channel_with(settings(), options);
+    channel.set_outbound_room(Some(0));
+    channel.channel().write(Message::binary(vec![0; 1_000_000])).unwrap();
+    channel.channel().write(Message::Close(None)).unwrap();
+    channel.run_pending();
+    channel
+}
+
+#[test]
+fn a_peer_that_accepts_the_output_slowly_gets_it_with_the_close_frame() {
+    let mut channel = with_output_before_close();
+    let mut output = Vec::new();
+    for _ in 0..21 {
+        channel.set_outbound_room(Some(50_000));
+        channel.advance(Duration::from_secs(1));
+        output.extend_from_slice(&channel.read_outbound());
+    }
+    assert_eq!(decode(client_codec(), &output).messages.last(), Some(&Message::Close(None)));
+    // It has accepted the last byte at the start of this second.
+    channel.advance(Duration::from_millis(8_900));
+    assert!(channel.is_open());
+    channel.advance(Duration::from_millis(300));
+    assert!(channel.is_closed(), "the peer has not answered");
+}
+
+#[test]
+fn a_peer_that_does_not_accept_the_close_frame_is_disconnected_after_the_time_of_a_close() {
+    let mut channel = with_output_before_close();
+    channel.advance(Duration::from_millis(59_900));
+    assert!(channel.is_open());
     channel.advance(Duration::from_millis(300));
     assert!(channel.is_closed());
 }
