@@ -62,6 +62,8 @@ use std::{fmt, sync::Arc};
 /// - The body is a [`RequestBody`](super::RequestBody). A client is not read from while the service
 ///   does not take the body: see there for the bound.
 /// - A client that waits for `100 Continue` gets it when the body is polled for the first time.
+///   Once the response has begun, it is too late for that: the client may not send the body, and
+///   [`body_timeout`](crate::http::HttpSettings::body_timeout) limits the wait of the service.
 /// - The extensions contain the [`Peer`](crate::Peer) of the connection: its addresses, and what
 ///   TLS has negotiated.
 /// - A target or header that the crate `http` does not accept is answered with 400.

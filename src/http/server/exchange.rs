@@ -293,6 +293,8 @@ impl Exchange {
         self.output = change.output;
         if let Some(keep_alive) = change.keep_alive {
             self.keep_alive = keep_alive;
+            // The client has its response, so the status 100 may not follow.
+            self.expects_continue = false;
             self.is_event_stream = change.is_event_stream;
         }
     }

@@ -80,6 +80,34 @@ fn a_handler_that_does_not_read_gets_no_continue_until_it_does() {
     assert_eq!(server.output(), "HTTP/1.1 100 Continue\r\n\r\n");
 }
 
+/// A response that has begun is too late for `100 Continue`.
+#[test]
+fn a_client_with_a_response_instead_of_the_continue_has_the_time_of_a_body_while_the_handler_reads() {
+    for (pause, input, is_open) in [(1, "", false), (1, "hello", true), (60, "", true)] {
+        let mut server = Server::answering(
+            HttpSettings::new(),
+            move |ctx, _| {
+                let guard = ctx.pause_reading();
+                ctx.write(Response::ok(Body::Streamed).into())?;
+                ctx.write(Part::Body("first".into()))?;
+                ctx.schedule(Duration::from_secs(pause), move |_, _| {
+                    drop(guard);
+                    Ok(())
+                });
+                Ok(())
+            },
+            |_, _| Ok(()),
+        );
+        let output = server.send(post(5, "Expect: 100-continue\r\n"));
+        assert!(output.starts_with("HTTP/1.1 200 OK") && output.ends_with("5\r\nfirst\r\n"), "{output}");
+        server.channel.advance(Duration::from_secs(9));
+        assert!(server.channel.is_open());
+        assert_eq!(server.send(input), "", "nothing precedes the rest of the response");
+        server.channel.advance(Duration::from_secs(20));
+        assert_eq!(server.channel.is_open(), is_open, "{pause} s, {input:?}");
+    }
+}
+
 #[test]
 fn other_expectations_are_refused_with_417() {
     let output = Server::new().send(post(5, "Expect: the-best\r\n"));
