@@ -235,6 +235,23 @@ fn a_quiet_stream_of_events_has_comments() {
 }
 
 #[test]
+fn a_stream_of_events_that_the_client_does_not_take_waits_for_its_interval() {
+    let mut server = Server::at_head(|ctx, _| {
+        ctx.write(Response::event_stream().into())?;
+        ctx.write(ServerSentEvent::data("one").into_part()?)
+    });
+    server.channel.set_outbound_room(Some(0));
+    server.send(GET);
+    server.channel.advance(Duration::from_secs(16));
+    let next = server.channel.next_timer().unwrap();
+    assert!(next > Duration::from_secs(13), "{next:?}");
+    server.channel.set_outbound_room(None);
+    assert!(server.output().ends_with("data: one\n\n\r\n"), "the event has no comment behind it");
+    server.channel.advance(next + Duration::from_secs(16));
+    assert!(server.output().starts_with("3\r\n:\n\n\r\n"));
+}
+
+#[test]
 fn dates_are_added_once_and_move_with_the_clock() {
     let mut server = Server::new();
     let date = |output: Bytes| {

@@ -55,6 +55,8 @@ impl ServerStage {
             Input::EndDue | Input::Complete => None,
         };
         let comment = match exchange.is_event_stream && exchange.is_responding() {
+            // No comment is sent behind bytes that wait.
+            true if ctx.pending_bytes() > 0 => after(nanos(ctx.now()), settings.event_comment_interval),
             true => after(nanos(ctx.last_written()), settings.event_comment_interval),
             false => None,
         };
