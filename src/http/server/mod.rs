@@ -50,8 +50,9 @@ use std::sync::Arc;
 ///   ends the connection. `Date` and `Connection` are added.
 /// - **Errors** of the client are answered with 400, 408, 413, 414, 417, 431, 501 or 505, and close
 ///   the channel. The handler's [`error`](crate::Handler::error) is called only if it has seen the
-///   head of that request. It is not called for an idle connection that ends without `close_notify`
-///   of TLS. [`error_pages`](HttpServer::error_pages) sets the pages.
+///   head of that request. It is not called for a connection that ends without `close_notify` of
+///   TLS between two requests, or within a head. [`error_pages`](HttpServer::error_pages) sets the
+///   pages.
 /// - **Failures** of the handler, an `Err` or a panic, are answered with 500 and close the channel,
 ///   unless it has begun to respond. It may answer in its `error` instead. In the middle of a body
 ///   the connection is reset, so that the client can detect the incomplete response. The

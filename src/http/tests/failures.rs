@@ -272,7 +272,9 @@ fn the_end_of_an_idle_connection_without_the_mark_of_its_filter_is_no_error() {
 
     for (input, has_error) in [
         ("", false),
+        ("GET / HT", false),
         ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", false),
+        ("GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HT", false),
         ("POST /wait HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1", true),
     ] {
         let errors = Rc::default();

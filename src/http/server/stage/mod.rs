@@ -314,7 +314,7 @@ impl Stage for ServerStage {
             log::debug!("channel {}: {stale}", ctx.id());
             return Ok(());
         }
-        if let Phase::Idle { has_partial_head: false, .. } = self.phase
+        if let Phase::Idle { .. } = self.phase
             && let Error::Peer(PeerError::Truncated) = error
         {
             // Many clients end a TLS stream without its mark.
