@@ -36,9 +36,13 @@ impl StaticBody {
         StaticBody { bytes, etag, headers }
     }
 
-    /// Sets a header of all responses, for example another `Cache-Control`, or a
-    /// `Content-Security-Policy`. Replaces an earlier value.
+    /// Sets a header of the responses 200 and 304, for example another `Cache-Control`, or a
+    /// `Content-Security-Policy`. Replaces an earlier value. Another `ETag` is also the one with
+    /// which `If-None-Match` is compared.
     pub fn header(mut self, name: &str, value: &str) -> Self {
+        if name.eq_ignore_ascii_case("etag") {
+            self.etag = value.to_owned();
+        }
         self.headers.set(name, value);
         self
     }
@@ -64,12 +68,17 @@ impl StaticBody {
             .headers()
             .all("if-none-match")
             .flat_map(list)
-            .any(|tag| tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == self.etag.as_bytes());
+            .any(|tag| tag == b"*" || opaque(tag) == opaque(self.etag.as_bytes()));
         if is_known {
             return Response::new(StatusCode::NOT_MODIFIED).with_headers(self.headers.clone());
         }
         Response::ok(Body::Full(self.bytes.clone())).with_headers(self.headers.clone())
     }
+}
+
+/// Returns an entity tag without the mark of a weak one.
+fn opaque(tag: &[u8]) -> &[u8] {
+    tag.strip_prefix(b"W/").unwrap_or(tag)
 }
 
 /// Returns the 64-bit FNV-1a hash. It changes with any accidental change of the bytes, and is the
@@ -109,6 +118,19 @@ mod tests {
             let response = body.respond(&request);
             assert_eq!(response.headers().text("etag"), Some(body.etag()));
             assert_eq!(response.headers().text("cache-control"), Some("max-age=60"));
+        }
+    }
+
+    #[test]
+    fn another_entity_tag_is_the_one_that_is_compared() {
+        for etag in ["\"v7\"", "W/\"v7\""] {
+            let body = StaticBody::new("text/plain", "hello").header("etag", etag);
+            assert_eq!(body.etag(), etag);
+            let sent = body.respond(&Request::get("/")).headers().text("etag").unwrap().to_owned();
+            assert_eq!(sent, etag);
+            assert_eq!(status(&body, Request::get("/").header("If-None-Match", sent)), 304);
+            let hash = StaticBody::new("text/plain", "hello").etag().to_owned();
+            assert_eq!(status(&body, Request::get("/").header("If-None-Match", hash)), 200);
         }
     }
 }
