@@ -197,6 +197,23 @@ fn a_message_that_is_not_confirmed_is_not_sent_under_the_next_name() {
 }
 
 #[test]
+fn a_message_that_is_too_long_for_the_server_is_not_sent_again() {
+    let Some(browser) = browser() else { return };
+    let server = Server::start(ANY_PORT, &["--max-line", "1000"]);
+    log_in(&browser, &server.page, "ann");
+    let mut carl = LineClient::join(server.lines, "carl");
+    browser.run("document.getElementById('text').value = 'x'.repeat(2000)");
+    browser.type_keys(ENTER);
+    wait_for_line(&browser, "Not confirmed by the server: xxx");
+    hurry(&browser);
+    wait_for_status(&browser, "connected as ann");
+    browser.type_keys(&format!("short{ENTER}"));
+    assert_eq!(carl.wait_for("message")["text"], "short");
+    browser.wait_for("pending.size === 0");
+    assert_clean_console(&browser, |_| false);
+}
+
+#[test]
 fn a_page_that_only_reads_stays_connected() {
     let Some(browser) = browser() else { return };
     let server = Server::start(ANY_PORT, &[]);
