@@ -145,8 +145,10 @@ pub(crate) fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) 
     let settings = HttpSettings::new().max_body(MAX_BODY as u64);
     // The session submits its login. An upgrade costs little, and a second permit would be needed.
     let (http, shared) = (HttpServer::with(settings)?.deferrable(|_| false), web.clone());
+    let limits = write_limit(options);
     let pages = bootstrap.pipeline(move |_peer| {
-        http.pipeline().stage(Aggregate::max(MAX_BODY)).handler(Site::new(shared.clone()))
+        let links = http.pipeline().stage(Aggregate::max(MAX_BODY)).time_limits(limits);
+        links.handler(Site::new(shared.clone()))
     });
     let plain_pages = pages.clone().admission(admission.farewell(overloaded_response));
     let plain = match options.http.as_deref() {
@@ -245,17 +247,22 @@ fn channel_options(options: &Options) -> Result<ChannelOptions> {
         .max_scheduled_tasks(tasks))
 }
 
-/// Returns the deadlines of a connection.
+/// Returns the deadlines of a client of the chat.
 fn time_limits(options: &Options) -> TimeLimits {
-    let mut limits = TimeLimits::new();
+    let mut limits = write_limit(options);
     if !options.login_timeout.is_zero() {
         limits = limits.first_message(options.login_timeout);
     }
     if !options.line_timeout.is_zero() {
         limits = limits.progress(LINE_PROGRESS, options.line_timeout);
     }
-    if !options.write_timeout.is_zero() {
-        limits = limits.write(options.write_timeout);
-    }
     limits
+}
+
+/// Returns the deadline of a connection that does not read.
+fn write_limit(options: &Options) -> TimeLimits {
+    match options.write_timeout {
+        Duration::ZERO => TimeLimits::new(),
+        timeout => TimeLimits::new().write(timeout),
+    }
 }

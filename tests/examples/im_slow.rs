@@ -145,6 +145,49 @@ fn the_total_includes_a_lost_report() {
     assert!(news["count"].as_u64() < news["total"].as_u64());
 }
 
+/// Each event has the whole state, so a viewer that reads slowly needs only the newest ones.
+#[test]
+fn a_viewer_of_the_dashboard_that_does_not_read_misses_events() {
+    use crate::support::{
+        loops::single,
+        wait::{PATIENCE, done},
+    };
+    use netwheel::{
+        http::{HttpServer, Part, Response},
+        shutdown::ShutdownOptions,
+    };
+    use std::sync::Arc;
+
+    let world = World::new();
+    let (group, _) = single(EventLoopGroup::builder());
+    let dashboard = Arc::new(web::Dashboard::new(world.hub.clone(), &group));
+    let viewers = dashboard.clone();
+    let pipeline = HttpServer::new().pipeline().on_read(move |ctx, part| match part {
+        Part::Head(_) => {
+            assert!(viewers.add(ctx.channel()));
+            ctx.write(Response::event_stream().into())
+        }
+        _ => Ok(()),
+    });
+    let mut viewer = EmbeddedChannel::new(pipeline);
+    viewer.write_inbound(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    viewer.set_outbound_room(Some(0));
+    let publish = |viewer: &mut EmbeddedChannel<Part<Response>>| {
+        dashboard.publish().unwrap();
+        viewer.run_pending();
+    };
+    for _ in 0..1000 {
+        publish(&mut viewer);
+    }
+    assert!((50_000..100_000).contains(&viewer.pending_bytes()), "{}", viewer.pending_bytes());
+    viewer.set_outbound_room(None);
+    viewer.run_pending();
+    viewer.read_outbound();
+    publish(&mut viewer);
+    assert!(String::from_utf8_lossy(&viewer.read_outbound()).contains("data: {"));
+    done(group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE))).unwrap();
+}
+
 /// If the channels of a loop share too little memory, a channel drops messages while it is
 /// writable. No change of writability triggers a report then.
 #[cfg(unix)]

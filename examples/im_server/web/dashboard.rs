@@ -1,7 +1,8 @@
 //! The data of the dashboard, sampled once a second while a page is open.
 //!
 //! Each viewer is a stream of server-sent events. A viewer that does not keep up misses events,
-//! because each event has the whole state. docs/im-dashboard.md describes the events.
+//! because each event has the whole state. One that does not read is disconnected after
+//! `--write-timeout`. docs/im-dashboard.md describes the events.
 
 use super::timer_lists::{Lists, TimerLists};
 use crate::hub::{Hub, lock};
@@ -131,7 +132,7 @@ impl Dashboard {
         self.viewers.len() < MAX_VIEWERS && self.viewers.join(viewer)
     }
 
-    /// Sends an event to all viewers.
+    /// Sends an event to the viewers that keep up.
     pub(crate) fn publish(&self) -> Result {
         let mut last = lock(&self.last);
         let next = Sample::take(&self.hub, &self.loops);
@@ -144,8 +145,9 @@ impl Dashboard {
         let state = State::between(&before, &last, &self.hub, latency, lists);
         drop(last);
         let json = serde_json::to_string(&state).map_err(netwheel::Error::other)?;
-        // A viewer whose loop is overloaded misses this event.
-        let _ = self.viewers.broadcast(ServerSentEvent::data(json).into_part()?);
+        // A viewer whose loop is overloaded misses this event, too.
+        let event = ServerSentEvent::data(json).into_part()?;
+        let _ = self.viewers.broadcast_where(|viewer| viewer.is_writable(), event);
         Ok(())
     }
 }
