@@ -17,12 +17,24 @@ const MAX_WAITING: usize = 64;
 /// Length of a waiting reply at which reading pauses at once.
 const MAX_LEN: usize = 1024;
 
+/// A request that is answered later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unanswered(u64);
+
+/// The place of a reply.
+enum Waiting {
+    /// The outcome of this request is unknown.
+    For(Unanswered),
+    /// A reply that waits for the requests before it.
+    Behind(Reply),
+}
+
 #[derive(Default)]
 pub(crate) struct OrderedReplies {
-    /// Requests whose outcome is unknown.
-    unknown: usize,
-    /// Replies that wait for it.
-    waiting: VecDeque<Reply>,
+    /// The number of the next request that is answered later.
+    next: u64,
+    /// From the first request whose outcome is unknown, in the order of the requests.
+    waiting: VecDeque<Waiting>,
     /// Whether the client's copy of a message may be in the queue of the loop.
     has_copy: bool,
     /// Replies in the queue of the loop.
@@ -33,8 +45,11 @@ pub(crate) struct OrderedReplies {
 
 impl OrderedReplies {
     /// Records that a request is answered later.
-    pub(crate) fn begin(&mut self) {
-        self.unknown += 1;
+    pub(crate) fn begin(&mut self) -> Unanswered {
+        let request = Unanswered(self.next);
+        self.next += 1;
+        self.waiting.push_back(Waiting::For(request));
+        request
     }
 
     /// Returns whether reading is paused because of the replies that wait.
@@ -42,43 +57,56 @@ impl OrderedReplies {
         self.pause.is_some()
     }
 
-    /// Records that a request was answered.
-    pub(crate) fn end(&mut self, ctx: &mut Context<'_, Session>) -> Result {
-        self.unknown = self.unknown.saturating_sub(1);
-        if self.unknown == 0 { self.flush(ctx) } else { Ok(()) }
-    }
-
     /// Records that the client's copy of a message is in the queue of the loop.
     pub(crate) fn note_copy(&mut self) {
         self.has_copy = true;
     }
 
-    /// Records that a request was answered, and writes the answer, if there is one.
-    pub(crate) fn answer(&mut self, ctx: &mut Context<'_, Session>, reply: Option<Reply>) -> Result {
-        if let Some(reply) = reply {
+    /// Records that a request was answered. The reply, if there is one, waits for those to earlier
+    /// requests.
+    pub(crate) fn answer(
+        &mut self,
+        ctx: &mut Context<'_, Session>,
+        request: Unanswered,
+        reply: Option<Reply>,
+    ) -> Result {
+        let is_place = |waiting: &Waiting| matches!(waiting, Waiting::For(other) if *other == request);
+        // None after the last reply of the connection.
+        let Some(at) = self.waiting.iter().position(is_place) else { return Ok(()) };
+        match reply {
+            Some(reply) => self.waiting[at] = Waiting::Behind(reply),
+            None => drop(self.waiting.remove(at)),
+        }
+        while let Some(reply) = self.pop_reply() {
             self.write_now(ctx, reply)?;
         }
-        self.end(ctx)
+        if self.waiting.is_empty() {
+            self.pause = None;
+        }
+        Ok(())
+    }
+
+    /// Takes the first reply, unless it waits for another one.
+    fn pop_reply(&mut self) -> Option<Reply> {
+        match self.waiting.pop_front()? {
+            Waiting::Behind(reply) => Some(reply),
+            unanswered => {
+                self.waiting.push_front(unanswered);
+                None
+            }
+        }
     }
 
     /// Writes a reply behind those to earlier requests.
     pub(crate) fn write(&mut self, ctx: &mut Context<'_, Session>, reply: Reply) -> Result {
-        if self.unknown > 0 {
-            let pauses = must_be_last(&reply) || self.waiting.len() + 1 >= MAX_WAITING;
-            self.waiting.push_back(reply);
-            if pauses && self.pause.is_none() {
-                self.pause = Some(ctx.pause_reading());
-            }
-            return Ok(());
+        if self.waiting.is_empty() {
+            return self.write_now(ctx, reply);
         }
-        self.write_now(ctx, reply)
-    }
-
-    /// Writes all waiting replies.
-    pub(crate) fn flush(&mut self, ctx: &mut Context<'_, Session>) -> Result {
-        self.pause = None;
-        while let Some(reply) = self.waiting.pop_front() {
-            self.write_now(ctx, reply)?;
+        let replies = self.waiting.iter().filter(|waiting| matches!(waiting, Waiting::Behind(_))).count();
+        let pauses = must_be_last(&reply) || replies + 1 >= MAX_WAITING;
+        self.waiting.push_back(Waiting::Behind(reply));
+        if pauses && self.pause.is_none() {
+            self.pause = Some(ctx.pause_reading());
         }
         Ok(())
     }
@@ -90,7 +118,12 @@ impl OrderedReplies {
         reply: Reply,
         reason: Reason,
     ) -> Result {
-        self.flush(ctx)?;
+        self.pause = None;
+        for waiting in std::mem::take(&mut self.waiting) {
+            if let Waiting::Behind(reply) = waiting {
+                self.write_now(ctx, reply)?;
+            }
+        }
         self.write_now(ctx, reply)?;
         if self.queued == 0 {
             return bye(ctx, reason);

@@ -1,9 +1,12 @@
-//! Positions, history, and sessions that a client resumes: the server as a process.
+//! Positions, history, and sessions that a client resumes: mostly with the server as a process.
 
 use crate::{
+    faulty::{Events, Faulty},
+    im::{World, topics_on},
     im_process::{Member, Server, at, log_in, token_of},
-    support::{line_client::LineClient, tcp::connect},
+    support::{line_client::LineClient, loops::one_loop, tcp::connect},
 };
+use netwheel::broker::MemoryBroker;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -232,6 +235,34 @@ fn replies_wait_for_the_copies_of_earlier_messages() {
         assert_eq!(ann.lines.next_but_presence()["type"], "pong");
     }
     server.stop();
+}
+
+/// The store answers a repetition, while the copy of another message has not come.
+#[test]
+fn the_reply_to_a_repetition_is_in_the_order_of_the_requests() {
+    let faulty = Faulty::new(&MemoryBroker::new(), one_loop().next());
+    let world = World::on(topics_on(faulty.clone(), "a"), "a");
+    let mut ann = world.connect();
+    ann.say(json!({ "type": "login", "user": "ann", "unique_ids": true }));
+    ann.join("lobby");
+    let say = |id| json!({ "type": "say", "room": "lobby", "text": "hello", "id": id });
+    let kinds = |replies: Vec<Value>| replies.into_iter().map(|mut reply| reply["type"].take()).collect();
+    ann.say(say(0));
+    let replies: Vec<Value> = kinds(ann.hear());
+    assert_eq!(replies, ["welcome", "joined", "message"]);
+    let ping = || json!({ "type": "ping" });
+    for (requests, early, late) in [
+        ([say(1), ping(), say(0)], &[][..], &["message", "pong", "said"][..]),
+        ([say(0), ping(), say(2)], &["said", "pong"], &["message"]),
+    ] {
+        faulty.set_events(Events::Hold);
+        requests.into_iter().for_each(|request| ann.say(request));
+        let replies: Vec<Value> = kinds(ann.hear());
+        assert_eq!(replies, early);
+        faulty.release_reversed();
+        let replies: Vec<Value> = kinds(ann.hear());
+        assert_eq!(replies, late);
+    }
 }
 
 #[test]

@@ -5,13 +5,14 @@
 
 use crate::{
     hub::{self, lock},
+    ordered_replies::Unanswered,
     session::Session,
 };
 use netwheel::{HandlerRef, broker::Position};
 use std::sync::Mutex;
 
 #[derive(Default)]
-pub(super) struct OwnCopies(Mutex<State<HandlerRef<Session>>>);
+pub(super) struct OwnCopies(Mutex<State<(HandlerRef<Session>, Unanswered)>>);
 
 struct State<C> {
     /// The position up to which messages were delivered.
@@ -64,8 +65,8 @@ impl OwnCopies {
 
     /// Returns whether a message of a client was delivered. If not, the client is notified when it
     /// is.
-    pub(super) fn wait_for(&self, at: Position, client: HandlerRef<Session>) -> bool {
-        lock(&self.0).wait_for(at, client)
+    pub(super) fn wait_for(&self, at: Position, client: HandlerRef<Session>, request: Unanswered) -> bool {
+        lock(&self.0).wait_for(at, (client, request))
     }
 
     /// Notifies all clients that wait.
@@ -83,8 +84,8 @@ impl Drop for OwnCopies {
 }
 
 /// Notifies a client.
-fn end(client: HandlerRef<Session>) {
-    hub::run(&client, |me, ctx| me.copy_delivered(ctx));
+fn end((client, request): (HandlerRef<Session>, Unanswered)) {
+    hub::run(&client, move |me, ctx| me.copy_delivered(ctx, request));
 }
 
 #[cfg(test)]

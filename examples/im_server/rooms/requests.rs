@@ -6,6 +6,7 @@ use crate::{
     login::{Identity, MAX_ROOMS},
     message_id::MessageId,
     name,
+    ordered_replies::Unanswered,
     pace::Cost,
     protocol::{Code, Reply},
     session::{Answer, Refusal, Session, bad_name, busy},
@@ -108,7 +109,7 @@ impl Session {
         greeting: impl FnOnce(&Room, &Joined) -> Reply + Send + 'static,
         then: impl FnOnce() + Send + 'static,
     ) {
-        self.replies.begin();
+        let request = self.replies.begin();
         self.joining = Some(ctx.pause_reading());
         let (me, user) = (ctx.handler_ref(), self.user.clone());
         let is_greeted = Arc::new(AtomicBool::new(false));
@@ -122,7 +123,7 @@ impl Session {
             if let (Ok(_), Some(user)) = (&joined, &user) {
                 room.note_joined(user, me.channel().id());
             }
-            hub::run(&me, move |me, ctx| me.has_joined(ctx, &room, is_greeted, joined.map(drop)));
+            hub::run(&me, move |me, ctx| me.has_joined(ctx, request, &room, is_greeted, joined.map(drop)));
             then();
         });
     }
@@ -130,23 +131,24 @@ impl Session {
     fn has_joined(
         &mut self,
         ctx: &mut Context<'_, Self>,
+        request: Unanswered,
         room: &Arc<Room>,
         is_greeted: bool,
         joined: Result,
     ) -> Result {
         self.joining = None;
-        match joined {
+        let reply = match joined {
             // Some of the messages may not have arrived.
             Err(error) if is_greeted => return Err(error),
             Err(error) => {
                 if let Some(at) = self.rooms.iter().position(|known| Arc::ptr_eq(&known.room, room)) {
                     self.leave_at(ctx, at);
                 }
-                ctx.write(busy(&error).reply_in(Some(room.name().to_string())))?;
+                Some(busy(&error).reply_in(Some(room.name().to_string())))
             }
-            Ok(()) => {}
-        }
-        self.replies.end(ctx)
+            Ok(()) => None,
+        };
+        self.replies.answer(ctx, request, reply)
     }
 
     pub(crate) fn leave(&mut self, ctx: &mut Context<'_, Self>, room: &str) -> Answer {
@@ -206,13 +208,13 @@ impl Session {
                 return self.replies.write(ctx, Reply::Error { code, message, room: None, to: None, id });
             }
         };
-        self.replies.begin();
+        let request = self.replies.begin();
         if stored.is_done() {
-            return self.is_stored(ctx, &room, stored.wait(), id);
+            return self.is_stored(ctx, request, &room, stored.wait(), id);
         }
         let me = ctx.handler_ref();
         stored.on_complete(move |stored| {
-            hub::run(&me, move |me, ctx| me.is_stored(ctx, &room, stored, id));
+            hub::run(&me, move |me, ctx| me.is_stored(ctx, request, &room, stored, id));
         });
         Ok(())
     }
@@ -240,6 +242,7 @@ impl Session {
     fn is_stored(
         &mut self,
         ctx: &mut Context<'_, Self>,
+        request: Unanswered,
         room: &Room,
         stored: Result<Receipt>,
         id: Option<MessageId>,
@@ -247,26 +250,26 @@ impl Session {
         let reply = match stored {
             Ok(Receipt { position: Some(at), is_duplicate: true, .. }) => room.said(at, id),
             Ok(Receipt { position: Some(at), .. }) => {
-                if room.copies.wait_for(at, ctx.handler_ref()) {
-                    return self.copy_delivered(ctx);
+                if room.copies.wait_for(at, ctx.handler_ref(), request) {
+                    return self.copy_delivered(ctx, request);
                 }
                 return Ok(());
             }
             // It has no position, and was passed on at once.
-            Ok(_) => return self.copy_delivered(ctx),
+            Ok(_) => return self.copy_delivered(ctx, request),
             Err(error) => {
                 let Refusal(code, message) = busy(&error);
                 Some(Reply::Error { code, message, room: None, to: None, id })
             }
         };
-        self.replies.answer(ctx, reply)
+        self.replies.answer(ctx, request, reply)
     }
 
     /// Called when the client's copy of a message is in the queue of the loop, or will not come
     /// soon.
-    pub(crate) fn copy_delivered(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+    pub(crate) fn copy_delivered(&mut self, ctx: &mut Context<'_, Self>, request: Unanswered) -> Result {
         self.replies.note_copy();
-        self.replies.end(ctx)
+        self.replies.answer(ctx, request, None)
     }
 
     /// Returns the id by which the broker recognises a repetition of a message.
