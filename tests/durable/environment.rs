@@ -1,6 +1,7 @@
 //! What others do to the files of an open store.
 
 use crate::{
+    new_timers::with,
     support::{
         loops::{end, one_loop},
         process::{play, plays},
@@ -13,7 +14,7 @@ use netwheel::{
     durable::{
         DurableTimers, SqliteStore, StoreError, TimerId, TimerStore,
         rusqlite::Connection,
-        store::{Change, NewTimer},
+        store::{Change, DeadLetters, NewTimer},
     },
 };
 use std::{fs, path::Path, process::Command};
@@ -139,6 +140,58 @@ fn the_log_is_copied_when_it_has_a_thousand_pages() {
     }
     assert!((4_000_000..6_000_000).contains(&longest), "{longest}");
     assert!(fs::metadata(file.path()).unwrap().len() > 50_000_000);
+}
+
+/// Opens a store with this number of dead letters.
+fn with_dead_letters(file: &File, letters: usize) -> SqliteStore {
+    let mut store = SqliteStore::open(file.path()).unwrap().max_log_bytes(1 << 20);
+    store.attach(&["topic".to_owned()]).unwrap();
+    let mut starts: Vec<Change> = (0..letters).map(|_| start(2500)).collect();
+    store.commit(&mut starts, 0).unwrap();
+    let sql = "UPDATE timers SET state = 1; UPDATE topics SET dead = pending, pending = 0";
+    Connection::open(file.path()).unwrap().execute_batch(sql).unwrap();
+    store
+}
+
+fn log_of(file: &File) -> u64 {
+    fs::metadata(file.path().with_extension("db-wal")).unwrap().len()
+}
+
+fn some_letters() -> DeadLetters {
+    with(DeadLetters::new("topic"), |letters| letters.limit = 500)
+}
+
+#[test]
+fn the_log_is_copied_while_dead_letters_are_removed() {
+    let file = File::new();
+    let mut store = with_dead_letters(&file, 10_000);
+    let mut longest = 0;
+    while store.remove_dead(&some_letters(), 1).unwrap() > 0 {
+        longest = longest.max(store.maintain().unwrap().log_bytes);
+        assert!(log_of(&file) < 70_000_000, "{longest}");
+    }
+    assert!((1_000_000..8_000_000).contains(&longest), "{longest}");
+}
+
+#[test]
+fn dead_letters_stay_when_the_log_has_reached_its_limit() {
+    let file = File::new();
+    let mut store = with_dead_letters(&file, 10_000);
+    wait_until("the log is short", || store.commit(&mut [start(1)], 0).is_ok());
+    let reader = Connection::open(file.path()).unwrap();
+    reader.execute_batch("BEGIN").unwrap();
+    assert_eq!(reader.query_row("SELECT count(*) FROM topics", [], |row| row.get::<_, i64>(0)), Ok(1));
+    let busy = loop {
+        match store.remove_dead(&some_letters(), 1) {
+            Ok(removed) => assert!(removed > 0, "nothing is refused"),
+            Err(error) => break error.to_string(),
+        }
+        store.maintain().unwrap();
+    };
+    assert!(busy.contains("busy: its log has"), "{busy}");
+    assert!(store.set_paused("topic", true).unwrap(), "a pause needs no more than twice the limit");
+    reader.execute_batch("COMMIT").unwrap();
+    wait_until("dead letters are removed", || store.remove_dead(&some_letters(), 1).is_ok());
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::{
             transaction::{Effect, StoreTransaction},
         },
     },
-    sqlite::{CachedStatements, OpenFiles, is_caused_by_full_disk, keep_log},
+    sqlite::{CachedStatements, OpenFiles, WriteAheadLog, is_caused_by_full_disk, keep_log},
 };
 use rusqlite::params;
 use std::{collections::BTreeMap, time::Duration};
@@ -35,6 +35,7 @@ const COLUMNS: &str = "id, due, scheduled, attempts, key, schedule, payload, beg
 pub(super) struct SqliteBatch<'a> {
     connection: &'a mut Connection,
     read: &'a mut KeptRead,
+    log: &'a mut WriteAheadLog,
     files: &'a OpenFiles,
     topics: &'a [i64],
     now: i64,
@@ -59,6 +60,7 @@ impl<'a> SqliteBatch<'a> {
         SqliteBatch {
             connection: &mut store.database.connection,
             read: &mut store.read,
+            log: &mut store.log,
             files: &store.database.files,
             topics: &store.topics,
             now,
@@ -71,22 +73,28 @@ impl<'a> SqliteBatch<'a> {
     /// Makes all changes or none.
     pub(super) fn commit(mut self, changes: &mut [Change]) -> Result<Vec<Outcome>, StoreError> {
         let counts = self.read.take_counts();
-        let outcomes = self.transact(|batch| batch.apply_all(changes))?;
+        let is_urgent = !changes.iter().any(|change| matches!(change, Change::Start(_)));
+        let outcomes = self.transact(is_urgent, |batch| batch.apply_all(changes))?;
         self.read.change_counts(counts, &self.counts);
         Ok(outcomes)
     }
 
-    /// Runs `work` in a transaction, and commits it if the work succeeds.
+    /// Runs `work` in a transaction, and commits it if the work succeeds. All transactions that
+    /// grow with their work are made here, so that the log is limited and copied. One that
+    /// `is_urgent` may use as much of the log again as the limit.
     pub(super) fn transact<T>(
         &mut self,
+        is_urgent: bool,
         work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         // Only `commit` knows how the counts change.
         self.read.take_counts();
+        self.make_room(is_urgent)?;
         self.begin_writing()?;
         let done = work(self);
         let result = done.and_then(|value| {
             self.execute("COMMIT")?;
+            self.log.note_commit();
             self.files.check()?;
             Ok(value)
         });
@@ -104,6 +112,11 @@ impl<'a> SqliteBatch<'a> {
             keep_log(self.connection);
         }
         result
+    }
+
+    fn make_room(&mut self, is_urgent: bool) -> Result<(), StoreError> {
+        let end_read = |connection: &Connection| self.read.close(connection);
+        Ok(self.log.make_room(self.connection, end_read, is_urgent)?)
     }
 
     /// Begins the transaction, and waits for other connections that write.

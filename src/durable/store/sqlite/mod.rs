@@ -110,9 +110,9 @@ impl SqliteStore {
     ///
     /// The log is copied to the database file whenever it has about 4 MiB. It grows beyond that
     /// during a backup, in long transactions of the program, and while another connection reads an
-    /// old state of the file. It also grows if the file cannot be written. Above the limit, starts
-    /// fail with [`StoreError::Busy`]. Above twice the limit, runs do not end either, and their
-    /// ends are tried again.
+    /// old state of the file. It also grows if the file cannot be written. Above the limit, starts,
+    /// transactions of the program and changes of many dead letters fail with [`StoreError::Busy`].
+    /// Above twice the limit, runs do not end either, and their ends are tried again.
     ///
     /// The smallest limit is 1 MiB.
     /// [`start`](crate::durable::DurableTimersBuilder::start) refuses a smaller one.
@@ -201,8 +201,6 @@ impl TimerStore for SqliteStore {
     }
 
     fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError> {
-        let is_urgent = !changes.iter().any(|change| matches!(change, Change::Start(_)));
-        self.log.make_room(&self.database.connection, |connection| self.read.close(connection), is_urgent)?;
         // A statement that has not ended would refuse some statements of the program.
         let has_effects = changes.iter().any(|change| matches!(change, Change::End { effect: Some(_), .. }));
         if self.is_busy && !has_effects {
@@ -211,7 +209,6 @@ impl TimerStore for SqliteStore {
             self.read.close(&self.database.connection);
         }
         let outcomes = SqliteBatch::new(self, now).commit(changes)?;
-        self.log.note_commit();
         for outcome in &outcomes {
             if let Outcome::Started(row) = outcome {
                 self.others.started(row.key.id.get());
@@ -221,12 +218,9 @@ impl TimerStore for SqliteStore {
     }
 
     fn transaction(&mut self, work: &mut Effect) -> Result<(), StoreError> {
-        self.log.make_room(&self.database.connection, |connection| self.read.close(connection), false)?;
         self.read.close(&self.database.connection);
         let mut batch = SqliteBatch::new(self, 0);
-        batch.transact(|batch| StoreTransaction::new(batch.connection()).run(work))?;
-        self.log.note_commit();
-        Ok(())
+        batch.transact(false, |batch| StoreTransaction::new(batch.connection()).run(work))
     }
 
     fn load(&mut self, range: LoadRange) -> Result<Loaded, StoreError> {

@@ -15,7 +15,7 @@ const SELECT: &str = "SELECT id FROM timers INDEXED BY timers_dead_due
     WHERE state = 1 AND topic = ?1 AND due > ?4 AND due <= ?2 ORDER BY due, id LIMIT ?3";
 
 pub(super) fn set_paused(store: &mut SqliteStore, topic: &str, is_paused: bool) -> Result<bool, StoreError> {
-    SqliteBatch::new(store, 0).transact(|batch| {
+    SqliteBatch::new(store, 0).transact(true, |batch| {
         let sql = "UPDATE topics SET paused = ?2 WHERE name = ?1";
         Ok(batch.connection().run(sql, params![topic, is_paused])? > 0)
     })
@@ -31,7 +31,7 @@ pub(super) fn remove_dead(
     if select(&mut SqliteBatch::new(store, now), letters)?.is_empty() {
         return Ok(0);
     }
-    SqliteBatch::new(store, now).transact(|batch| {
+    SqliteBatch::new(store, now).transact(false, |batch| {
         let selected = select(batch, letters)?;
         for id in &selected {
             batch.cancel(*id)?;
@@ -46,7 +46,7 @@ pub(super) fn retry_dead(
     letters: &DeadLetters,
     dues: &[i64],
 ) -> Result<Vec<Option<TimerRow>>, StoreError> {
-    SqliteBatch::new(store, 0).transact(|batch| {
+    SqliteBatch::new(store, 0).transact(false, |batch| {
         let mut retried = Vec::with_capacity(dues.len());
         for (id, due) in select(batch, letters)?.into_iter().zip(dues) {
             retried.push(batch.move_to(id, *due, true)?.into_row());
