@@ -144,6 +144,37 @@ fn a_timer_that_is_read_again_does_not_hide_other_changes() {
     assert_eq!(all.len(), 12_000);
 }
 
+/// The changes of others are found with two statements, of which the second one fails.
+#[test]
+fn changes_of_a_look_that_fails_are_found_by_the_next_one() {
+    let Some(server) = server() else { return };
+    let [mut owner, mut other] = [(); 2].map(|()| node(server, "half", LEASE));
+    renew_until(&mut owner, 8);
+    changed(&mut owner, 1000);
+    let row = start(&mut owner, timer(10));
+    commit(&mut other, Change::Move { id: row.key.id, due: 20 });
+    assert_eq!(found(&mut owner), [(row.key.id, 20)]);
+    assert!(matches!(commit(&mut owner, Change::Claim { held: row.held() }), Outcome::Missing));
+    let new = start(&mut other, timer(30));
+    let mut client = server.client();
+    client
+        .batch_execute(
+            "CREATE FUNCTION half.may_read() RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$ BEGIN
+                IF current_query() LIKE '%WHERE id = ANY($1)%' THEN
+                    RAISE SQLSTATE '40001';
+                END IF;
+                RETURN true;
+            END $$;
+            ALTER TABLE half.timers RENAME TO stored;
+            CREATE VIEW half.timers AS SELECT * FROM half.stored WHERE half.may_read()",
+        )
+        .unwrap();
+    let error = owner.changed_by_others(1000, usize::MAX).unwrap_err();
+    assert!(matches!(error, StoreError::Busy(_)), "{error}");
+    client.batch_execute("DROP VIEW half.timers; ALTER TABLE half.stored RENAME TO timers").unwrap();
+    assert_eq!(found(&mut owner), [(row.key.id, 20), (new.key.id, 30)]);
+}
+
 /// Ends the sessions of all stores of a schema.
 fn cut(client: &mut Client, schema: &str) {
     let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity

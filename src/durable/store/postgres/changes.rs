@@ -180,6 +180,8 @@ pub(super) fn changed_by_others(
         }
     }
     let mut found = collect(store, &changed, 3)?;
+    // If it fails, so does this search, and its changes are searched for again.
+    let is_rechecked = recheck(store, session, until, max_bytes, &mut found)?;
     // What has changed since the first part of a cut answer is searched for again: it may be before
     // the place at which the answer was cut.
     let begun = store.changes.cut.take().map_or(snapshot, |cut| cut.begun);
@@ -188,7 +190,6 @@ pub(super) fn changed_by_others(
     } else {
         store.changes.seen = Some(begun);
     }
-    let is_rechecked = recheck(store, session, until, max_bytes, &mut found)?;
     // A timer that is in both answers.
     found.sort_unstable_by_key(|row| row.key);
     found.dedup_by_key(|row| row.key);

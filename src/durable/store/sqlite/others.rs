@@ -46,7 +46,21 @@ impl Others {
 
     /// Returns pending timers of the topics that are due by `until`, and were stored since the last
     /// look. Ends when they take `max_bytes`.
+    ///
+    /// After an error, the next look returns the timers that this one has read. It may then return
+    /// own timers too.
     pub(super) fn look(
+        &mut self,
+        connection: &Connection,
+        topics: &[i64],
+        until: i64,
+        max_bytes: usize,
+    ) -> Result<Loaded, StoreError> {
+        let seen = self.seen;
+        self.search(connection, topics, until, max_bytes).inspect_err(|_| self.seen = seen)
+    }
+
+    fn search(
         &mut self,
         connection: &Connection,
         topics: &[i64],
@@ -90,4 +104,26 @@ impl Others {
 fn last_number(connection: &Connection) -> Result<i64, StoreError> {
     let sql = "SELECT seq FROM sqlite_sequence WHERE name = 'timers'";
     Ok(connection.one(sql, [], |row| row.get(0))?.unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::durable::store::{TimerStore, sqlite::SqliteStore};
+
+    /// A row that cannot be read fails a look after it has read another row.
+    #[test]
+    fn timers_of_a_look_that_fails_are_found_by_the_next_one() {
+        let mut store = SqliteStore::in_memory().unwrap();
+        store.attach(&["topic".to_owned()]).unwrap();
+        let connection = &store.database.connection;
+        let run = |sql: &str| connection.execute_batch(sql).unwrap();
+        run("INSERT INTO timers (topic, state, due, scheduled, attempts, payload)
+            VALUES (1, 0, 5, 5, 0, x'31'), (1, 0, 6, 6, 0, x'32')");
+        run("UPDATE timers SET attempts = -1 WHERE due = 6");
+        let mut look = || store.others.look(connection, &store.topics, 10, usize::MAX);
+        assert!(look().is_err());
+        run("UPDATE timers SET attempts = 0");
+        let dues: Vec<i64> = look().unwrap().rows.iter().map(|row| row.key.due).collect();
+        assert_eq!(dues, [5, 6]);
+    }
 }
