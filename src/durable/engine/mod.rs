@@ -7,7 +7,8 @@
 //!
 //! - A timer is in one place: in the store only, in the [`Window`], in `runs`, or in `changing`.
 //!   A row that arrives while its timer is in `changing` is dropped, because the outcome has a
-//!   newer one. A row that arrives during a run is kept with the run if it is another one.
+//!   newer one. A row that arrives during a run is kept with the run if it is another one. If it is
+//!   the same one, the run takes its payload, unless the handler was called.
 //! - A timer fires only if its due time has passed by the wall clock of that very call, if the
 //!   lease is valid, and if its topic is not paused. The exceptions are at-most-once runs, which
 //!   the store has ended before.
@@ -59,6 +60,7 @@ use crate::{
 };
 use lease_watch::LeaseWatch;
 use open_runs::OpenRuns;
+use run::RunPhase;
 use schedule_cache::ScheduleCache;
 use start_watch::StartWatch;
 use std::{
@@ -393,6 +395,8 @@ impl Engine {
             // The engine knows all rows from before the run, so another due time is a newer one.
             if run.row.key != row.key {
                 self.runs.replace(row);
+            } else if matches!(run.phase, RunPhase::Permission | RunPhase::Ready) {
+                self.runs.set_payload(id, row.payload);
             }
             return;
         }

@@ -67,6 +67,14 @@ impl OpenRuns {
         }
     }
 
+    /// Gives a run that was not handed to its handler the payload that its timer has now.
+    pub(super) fn set_payload(&mut self, id: TimerId, payload: Vec<u8>) {
+        if let Some(mut run) = self.remove(id) {
+            run.set_payload(payload);
+            self.insert(run);
+        }
+    }
+
     pub(super) fn clear(&mut self) {
         *self = OpenRuns::default();
     }

@@ -59,6 +59,12 @@ impl TimerRun {
         }
     }
 
+    /// Replaces the payload of a run that was not handed to its handler.
+    pub(super) fn set_payload(&mut self, payload: Vec<u8>) {
+        self.row.payload = payload;
+        self.bytes = self.row.weight();
+    }
+
     /// Returns the number of this attempt, from 1.
     pub(super) fn attempt(&self) -> u32 {
         self.row.attempt()

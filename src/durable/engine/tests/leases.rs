@@ -7,10 +7,10 @@ use crate::durable::{
         message::{EngineMessage, RunAnswer},
     },
     policy::{Delivery, Late, Retry},
-    store::{Change, Lease, Loaded},
+    store::{Change, Lease, Loaded, NewTimer, Outcome},
 };
 use crate::sync::completion;
-use std::time::Duration;
+use std::{cell::RefCell, rc::Rc, time::Duration};
 
 fn nothing() -> Loaded {
     Loaded { rows: Vec::new(), is_complete: true }
@@ -215,4 +215,46 @@ fn a_claimed_run_waits_again_after_the_clock_was_set_back() {
     assert_eq!(simulation.fired, []);
     simulation.run_until(MINUTE);
     assert_eq!(simulation.times(), [SECOND]);
+}
+
+/// Replaces the payload of the timer with a key, and tells the engine.
+fn replace_payload(simulation: &mut Simulation, payload: &[u8]) {
+    let timer = NewTimer {
+        payload: payload.to_vec(),
+        replaces_payload: true,
+        ..new_timer(SECOND, None, Some("key"))
+    };
+    let outcome = simulation.commit(Change::Start(timer));
+    let Outcome::AlreadyStarted { changed: Some(row), .. } = outcome else { panic!("{outcome:?}") };
+    simulation.tell(EngineMessage::Stored(row));
+}
+
+/// Whether it fires at once or waits once more, the handler gets what was stored last.
+#[test]
+fn a_payload_that_is_replaced_before_the_handler_is_called_reaches_it() {
+    for waits_again in [false, true] {
+        let mut simulation = node(Some(lease()));
+        let payloads = Rc::new(RefCell::new(Vec::new()));
+        let seen = payloads.clone();
+        simulation.handler(move |firing| {
+            seen.borrow_mut().push(firing.row.payload.clone());
+            Some(RunAnswer::Done(None))
+        });
+        let started = simulation.commit(Change::Start(new_timer(SECOND, None, Some("key"))));
+        let Outcome::Started(row) = started else { panic!("{started:?}") };
+        simulation.tell(EngineMessage::Stored(row));
+        simulation.run_until(SECOND - 1);
+        simulation.pass(1);
+        // It is claimed, and fires in the next poll.
+        simulation.poll();
+        replace_payload(&mut simulation, &[b'2'; 100]);
+        if waits_again {
+            simulation.jump(-10 * SECOND);
+        }
+        simulation.poll();
+        assert_eq!(payloads.borrow().is_empty(), waits_again);
+        simulation.run_until(MINUTE);
+        assert_eq!(*payloads.borrow(), [vec![b'2'; 100]]);
+        assert_eq!((simulation.metrics.running_bytes.read(), simulation.stored().len()), (0, 0));
+    }
 }
