@@ -64,7 +64,7 @@ pub(in crate::durable) struct Writer {
     /// Failures to read and to renew the lease in a row.
     reads: Backoff,
     skew: SkewWatch,
-    /// Whether the last request was a renewal that was carried out before waiting changes.
+    /// Whether the last request was a renewal that was carried out before others.
     has_renewed: bool,
     /// Requests that were received and not begun.
     pub(super) queue: VecDeque<StoreRequest>,
@@ -170,18 +170,19 @@ impl Writer {
     }
 
     /// Returns the next request, or `None` if the sender is gone. Commits changes that are left
-    /// first, however many requests there are. A renewal does not wait for all of them, but at
-    /// least one transaction lies between two renewals: the answer to one may bring the next one.
+    /// first, however many requests there are. A renewal waits neither for them nor for other
+    /// requests, but at least one of these lies between two renewals: the answer to one may bring
+    /// the next one.
     pub(super) fn next(&mut self) -> Option<StoreRequest> {
         loop {
+            if !std::mem::take(&mut self.has_renewed)
+                && self.store.needs_claims()
+                && let Some(renewal) = self.take_renewal()
+            {
+                self.has_renewed = matches!(renewal, StoreRequest::Renew { .. });
+                return Some(renewal);
+            }
             if !self.batch.is_empty() {
-                if !self.has_renewed
-                    && let Some(renewal) = self.take_renewal()
-                {
-                    self.has_renewed = true;
-                    return Some(renewal);
-                }
-                self.has_renewed = false;
                 self.commit();
                 continue;
             }
@@ -209,11 +210,16 @@ impl Writer {
         }
     }
 
-    /// Takes a renewal out of the requests that wait.
+    /// Takes a renewal out of the requests that wait, or what has to be done before it.
     fn take_renewal(&mut self) -> Option<StoreRequest> {
         self.queue.extend(self.requests.drain());
-        let is_renewal = |request: &StoreRequest| matches!(request, StoreRequest::Renew { .. });
-        self.queue.iter().position(is_renewal).and_then(|index| self.queue.remove(index))
+        // A renewal after `Drain` gives partitions back, so `Drain` goes first.
+        self.take_waiting(|request| matches!(request, StoreRequest::Renew { .. } | StoreRequest::Drain))
+    }
+
+    /// Takes the first of the requests that wait for which `is_wanted` returns `true`.
+    fn take_waiting(&mut self, is_wanted: impl Fn(&StoreRequest) -> bool) -> Option<StoreRequest> {
+        self.queue.iter().position(is_wanted).and_then(|index| self.queue.remove(index))
     }
 
     /// Receives more changes for the same transaction, for at most `max_commit_delay`. Does not
@@ -281,7 +287,7 @@ impl Writer {
         match result {
             Ok(outcomes) => {
                 self.limit.succeeded(took);
-                let size = size as u64;
+                let size = outcomes.len() as u64;
                 self.metrics.commits.add(1);
                 self.metrics.changes.add(size);
                 self.metrics.largest_batch.set(self.metrics.largest_batch.read().max(size));

@@ -10,18 +10,14 @@ use crate::{
         policy::KeepDead,
         request::{StoreReply, StoreRequest},
         store::{
-            Change, LoadRange, Loaded, MemoryDisk, Outcome, StoreError, TimerFilter, TimerInfo, TimerStore,
-            TopicCounts, TopicSet,
+            Change, LoadRange, Loaded, MemoryDatabase, Outcome, StoreError, TimerFilter, TimerInfo,
+            TimerStore, TopicCounts, TopicSet,
         },
         timer_clock::TimerClock,
     },
     sync::{Permits, Sender, channel, completion, loop_id},
 };
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
-
-fn writer() -> (Writer, Sender<StoreRequest>) {
-    writer_on(MemoryDisk::new().open().unwrap())
-}
 
 fn writer_on(store: impl TimerStore + 'static) -> (Writer, Sender<StoreRequest>) {
     let (sender, requests) = channel();
@@ -32,6 +28,17 @@ fn writer_on(store: impl TimerStore + 'static) -> (Writer, Sender<StoreRequest>)
     (Writer::new(store, requests, inbox, clock, metrics, Duration::ZERO, loop_id::next()), sender)
 }
 
+/// The writer of a node that shares its store.
+fn sharing_writer() -> (Writer, Sender<StoreRequest>) {
+    let mut store = MemoryDatabase::new().open().unwrap();
+    store.attach(&["topic".to_owned()]).unwrap();
+    writer_on(store)
+}
+
+fn renewal() -> StoreRequest {
+    StoreRequest::Renew { asked: 0, until: 0, busy: BTreeSet::new() }
+}
+
 fn is_renewal(request: Option<&StoreRequest>) -> bool {
     matches!(request, Some(StoreRequest::Renew { .. }))
 }
@@ -39,18 +46,31 @@ fn is_renewal(request: Option<&StoreRequest>) -> bool {
 /// A renewal that is requested during the one before does not delay the changes forever.
 #[test]
 fn changes_are_committed_between_two_renewals() {
-    let (mut writer, requests) = writer();
+    let (mut writer, requests) = sharing_writer();
     let id = TimerId::new(1);
     writer.batch.push(Change::Cancel(id), StoreReply::Engine(id, Purpose::TimerCommand));
-    let renew = || StoreRequest::Renew { asked: 0, until: 0, busy: BTreeSet::new() };
     for _ in 0..3 {
-        assert!(requests.send(renew()).is_ok());
+        assert!(requests.send(renewal()).is_ok());
     }
     assert!(is_renewal(writer.next().as_ref()));
     assert_eq!(writer.batch.len(), 1, "a renewal does not wait for a transaction");
     assert!(is_renewal(writer.next().as_ref()));
     assert_eq!((writer.batch.len(), writer.metrics.commits.read()), (0, 1));
     assert!(is_renewal(writer.next().as_ref()));
+}
+
+#[test]
+fn a_renewal_goes_before_queries_and_behind_the_drain_that_it_carries_out() {
+    let (mut writer, requests) = sharing_writer();
+    let query = || StoreRequest::Query(Box::new(|_| {}));
+    for request in [query(), query(), StoreRequest::Drain, renewal(), renewal()] {
+        assert!(requests.send(request).is_ok());
+    }
+    assert!(matches!(writer.next(), Some(StoreRequest::Drain)));
+    assert!(is_renewal(writer.next().as_ref()));
+    assert!(matches!(writer.next(), Some(StoreRequest::Query(_))), "one request between two renewals");
+    assert!(is_renewal(writer.next().as_ref()));
+    assert!(matches!(writer.next(), Some(StoreRequest::Query(_))));
 }
 
 /// A store whose pauses work, and whose counts do not.

@@ -51,6 +51,9 @@ pub trait TimerStore: Send {
     /// Applies the changes in their order, in one transaction, and returns an outcome for each of
     /// them. `now` is the wall time in milliseconds since 1970.
     ///
+    /// If the effects of ends take long, the store may apply only the first changes, at least one.
+    /// It returns the outcomes of these, and the caller passes the others again.
+    ///
     /// # Errors
     ///
     /// [`StoreError`] if the transaction failed; none of the changes was made then. After a

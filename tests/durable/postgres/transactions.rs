@@ -166,3 +166,30 @@ fn a_transaction_takes_few_round_trips() {
     });
     assert_eq!(trips(&mut ends.collect()).0, 4 + 2 * 10);
 }
+
+/// A renewal waits for the transaction, so this must not take as long as all effects together.
+#[test]
+fn effects_that_take_long_are_spread_over_several_transactions() {
+    let Some(server) = server() else { return };
+    let mut store = node(server, "spread", Duration::from_millis(1500));
+    renewed(&mut store);
+    let rows: Vec<TimerRow> = (0..5).map(|due| start(&mut store, timer(due))).collect();
+    let new = |row: &TimerRow| Change::End {
+        held: row.held(),
+        next: None,
+        effect: execute("SELECT pg_sleep(0.2)"),
+    };
+    let mut changes: Vec<Change> = rows.iter().map(new).collect();
+    changes.push(Change::Start(timer(9)));
+    let mut numbers = Vec::new();
+    while !changes.is_empty() {
+        let outcomes = patiently(|| store.commit(&mut changes, NOW));
+        let is_done = |outcome: &Outcome| matches!(outcome, Outcome::Done(None) | Outcome::Started(_));
+        assert!(outcomes.iter().all(is_done), "{outcomes:?}");
+        numbers.push(outcomes.len());
+        drop(changes.drain(..outcomes.len()));
+    }
+    // A quarter of a second is for two effects.
+    assert!(numbers.len() >= 3 && numbers.iter().all(|number| (1..=3).contains(number)), "{numbers:?}");
+    assert_eq!(load(&mut store).iter().map(|row| row.key.due).collect::<Vec<_>>(), [9]);
+}

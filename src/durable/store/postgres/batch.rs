@@ -15,7 +15,8 @@ use crate::durable::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Makes all changes or none. After an error, the caller rolls back.
+/// Makes all changes or none, but only the first ones if their effects take long. After an error,
+/// the caller rolls back.
 pub(super) fn commit(
     mut transaction: Transaction<'_>,
     changes: &mut [Change],
@@ -25,16 +26,19 @@ pub(super) fn commit(
         transaction.session.batch("BEGIN")?;
     }
     let mut outcomes = vec![Outcome::Missing; changes.len()];
-    let mut rest = (&mut *changes, &mut *outcomes);
-    while !rest.0.is_empty() {
-        let length = independent(rest.0);
-        let (changes, more_changes) = rest.0.split_at_mut(length);
-        let (outcomes, more_outcomes) = rest.1.split_at_mut(length);
+    let mut made = 0;
+    while made < changes.len() {
+        let group = made..made + independent(&changes[made..]);
+        let (changes, outcomes) = (&mut changes[group.clone()], &mut outcomes[group.clone()]);
         claim(&mut transaction, changes, outcomes)?;
-        held::apply(&mut transaction, changes, outcomes)?;
-        starts::apply(&mut transaction, changes, outcomes)?;
-        rest = (more_changes, more_outcomes);
+        let applied = held::apply(&mut transaction, changes, outcomes)?;
+        starts::apply(&mut transaction, &changes[..applied], &mut outcomes[..applied])?;
+        made += applied;
+        if made < group.end {
+            break;
+        }
     }
+    outcomes.truncate(made);
     if is_writing {
         let end = transaction.end();
         transaction.session.batch(&end)?;

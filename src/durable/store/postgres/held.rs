@@ -124,17 +124,19 @@ impl Writes {
     }
 }
 
-/// Applies all changes of stored timers.
+/// Applies the changes of stored timers. Returns the number of changes, of all kinds, up to which
+/// it has come: less than all if the effects have taken long.
 pub(super) fn apply(
     transaction: &mut Transaction<'_>,
     changes: &mut [Change],
     outcomes: &mut [Outcome],
-) -> Result<(), StoreError> {
+) -> Result<usize, StoreError> {
     let stored = lock(transaction, changes)?;
     if stored.is_empty() {
         // All of them are `Missing`, as the outcomes say already.
-        return Ok(());
+        return Ok(changes.len());
     }
+    let mut applied = changes.len();
     let mut writes = Writes::default();
     let mut effects = effects::Effects::default();
     for (index, change) in changes.iter_mut().enumerate() {
@@ -161,17 +163,22 @@ pub(super) fn apply(
             outcomes[index] = Outcome::Refused(StoreError::StaleEpoch);
             continue;
         }
-        if let Change::End { effect: Some(effect), .. } = change
-            && let Some(refused) =
-                effects.run_for(id, &mut transaction.store.lost_in, transaction.session, effect)?
-        {
-            outcomes[index] = refused;
-            continue;
+        if let Change::End { effect: Some(effect), .. } = change {
+            if !transaction.may_run_effect() {
+                applied = index;
+                break;
+            }
+            let lost = &mut transaction.store.lost_in;
+            if let Some(refused) = effects.run_for(id, lost, transaction.session, effect)? {
+                outcomes[index] = refused;
+                continue;
+            }
         }
         outcomes[index] = Outcome::Done(None);
         plan(transaction, &mut writes, index, change, id, timer);
     }
-    write(transaction, writes, outcomes)
+    write(transaction, writes, outcomes)?;
+    Ok(applied)
 }
 
 /// Adds the writes of a change that was checked.

@@ -2,19 +2,33 @@
 
 use super::{PostgresStore, counts, session::PostgresSession};
 use crate::durable::store::{change::Outcome, error::StoreError, row::Held};
-use std::{collections::BTreeMap, fmt::Write};
+use std::{collections::BTreeMap, fmt::Write, time::Instant};
+
+/// A transaction runs effects for this part of a lease. Then it ends, so that renewals do not wait
+/// for too long.
+const PART_OF_LEASE: u32 = 6;
 
 pub(super) struct Transaction<'a> {
     pub(super) store: &'a mut PostgresStore,
     pub(super) session: &'a mut PostgresSession,
     pub(super) now: i64,
+    begun: Instant,
+    has_effects: bool,
     /// The changes of pending timers and dead letters, by topic and partition.
     counts: BTreeMap<(i32, i32), (i64, i64)>,
 }
 
 impl<'a> Transaction<'a> {
+    #[allow(clippy::disallowed_methods, reason = "how long the effects take is real time")]
     pub(super) fn new(store: &'a mut PostgresStore, session: &'a mut PostgresSession, now: i64) -> Self {
-        Transaction { store, session, now, counts: BTreeMap::new() }
+        let begun = Instant::now();
+        Transaction { store, session, now, begun, has_effects: false, counts: BTreeMap::new() }
+    }
+
+    /// Returns whether there is time for an effect. Always true for the first one.
+    pub(super) fn may_run_effect(&mut self) -> bool {
+        let limit = self.store.settings.lease / PART_OF_LEASE;
+        !std::mem::replace(&mut self.has_effects, true) || self.begun.elapsed() < limit
     }
 
     /// Returns why a stored timer is not the run that the engine has loaded.
