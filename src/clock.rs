@@ -24,9 +24,13 @@
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod boot;
+#[cfg(any(feature = "broker-sqlite", feature = "durable"))]
+mod watch;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use boot::BootClock;
+#[cfg(any(feature = "broker-sqlite", feature = "durable"))]
+pub(crate) use watch::ClockWatch;
 
 use std::{
     fmt,

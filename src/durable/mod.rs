@@ -34,7 +34,6 @@
 //! transactions. Handlers run on an event loop.
 
 mod backoff;
-mod clock_watch;
 mod cron;
 mod dead_work;
 mod driver;

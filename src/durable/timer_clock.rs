@@ -1,11 +1,13 @@
 //! `TimerClock`: the clock by which timers are due.
 
 use super::{
-    clock_watch::ClockWatch,
     store::ClockReading,
     unix_millis::{present_millis, system_time},
 };
-use crate::{clock::TimeSource, machine::Mutex};
+use crate::{
+    clock::{ClockWatch, TimeSource},
+    machine::Mutex,
+};
 use std::{
     sync::atomic::{AtomicI64, Ordering},
     time::{Duration, SystemTime, UNIX_EPOCH},

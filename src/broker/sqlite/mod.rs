@@ -59,6 +59,9 @@ const KEEP_IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// a failed `fsync`. Operations then fail with [`BrokerError::Failed`]. A full disk is
 /// [`BrokerError::Full`], and operations work again when there is room.
 ///
+/// Messages and their ids expire by the wall clock. If it jumps ahead by more than a day, the
+/// broker follows it after a minute, so that a glitch removes nothing.
+///
 /// Positions stay valid over restarts. They are not, without an epoch that says so, if the file was
 /// replaced by an older copy: remove the file instead, or let all readers begin anew.
 ///

@@ -16,7 +16,7 @@ use crate::{
     broker::store::{
         BrokerError, BrokerEvent, BrokerSink, BrokerStart, NodeLeases, Partition, Partitions, StoredEvent,
     },
-    clock::Clock,
+    clock::{Clock, ClockWatch, nanos},
     error::caught,
     machine,
     sqlite::{CachedStatements, FileError, MIN_LIMIT, OpenDatabase, WriteAheadLog, keep_log},
@@ -68,6 +68,9 @@ pub(super) struct BrokerWriter {
     wait: AdaptiveWait,
     partitions: Partitions,
     clock: Arc<dyn Clock>,
+    /// When the writer was created, by that clock.
+    origin: Instant,
+    watch: ClockWatch,
     random: Random,
     sequences: Sequences,
     /// The nodes that have started.
@@ -96,6 +99,8 @@ impl BrokerWriter {
             wait: AdaptiveWait::default(),
             partitions: first.partitions,
             clock: first.clock.clone(),
+            origin: first.clock.now(),
+            watch: ClockWatch::default(),
             sequences: Sequences { generation: random.next(), numbers },
             random,
             nodes: BTreeMap::new(),
@@ -190,9 +195,17 @@ impl BrokerWriter {
         None
     }
 
-    fn now(&self) -> i64 {
+    /// Returns the wall time by which messages and ids expire. A jump that is probably wrong does
+    /// not count for a minute, because it would remove everything.
+    fn now(&mut self) -> i64 {
         let time = self.clock.wall_time().duration_since(SystemTime::UNIX_EPOCH);
-        time.map_or(0, super::tables::millis)
+        let passed = self.clock.now().saturating_duration_since(self.origin);
+        let seen = self.watch.observe(time.map_or(0, super::tables::millis), nanos(passed));
+        if let Some(jump) = seen.jump {
+            let how = if seen.is_doubtful { "if it stays so for a minute" } else { "at once" };
+            log::warn!("the wall clock jumped by {jump} ms; the broker follows it {how}");
+        }
+        seen.wall
     }
 
     /// Commits the operations, and completes them.

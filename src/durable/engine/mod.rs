@@ -47,14 +47,13 @@ pub(super) use run::Firing;
 
 use super::{
     backoff::Backoff,
-    clock_watch::ClockWatch,
     id::TimerId,
     metrics::Metrics,
     policy::{Delivery, Late, Retry},
     store::TimerRow,
 };
 use crate::{
-    clock::nanos,
+    clock::{ClockWatch, nanos},
     error::Error,
     sync::{Completer, Permits},
 };

@@ -17,7 +17,7 @@ use netwheel::{
         store::{BrokerEvent, BrokerSink, BrokerStart, Notification, Partitions, TopicSeen},
     },
     testing::ManualClock,
-    time::SystemClock,
+    time::{Clock, SystemClock},
 };
 use std::{
     io::Write,
@@ -274,4 +274,44 @@ fn an_id_counts_in_an_idle_topic() {
         let again = publish(&node);
         assert_eq!((again.is_duplicate, again.position == position), (is_duplicate, is_duplicate));
     }
+}
+
+/// Ten years, by which a clock is wrong.
+const YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+#[test]
+fn a_clock_that_is_years_ahead_for_a_moment_removes_no_message() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = ManualClock::new();
+    let node = open_later(&directory.path().join("rooms.db"), &clock);
+    node.publish("before").unwrap();
+    let time = clock.wall_time();
+    clock.set_wall_time(time + YEARS);
+    node.publish("meanwhile").unwrap();
+    clock.set_wall_time(time);
+    node.publish("after").unwrap();
+    assert_eq!(node.read(0).unwrap().messages.len(), 3);
+}
+
+/// Its time comes in years, so its id would count until then.
+#[test]
+fn an_id_from_a_clock_that_was_years_ahead_does_not_count() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = ManualClock::new();
+    let node = open_later(&directory.path().join("rooms.db"), &clock);
+    let publish = || {
+        let mut publication = node.publication("once");
+        publication.id = Some(MessageId::new("ann", "1").unwrap());
+        done(node.broker.publish(publication)).unwrap().is_duplicate
+    };
+    let time = clock.wall_time();
+    clock.set_wall_time(time + YEARS);
+    node.publish("the jump is noticed").unwrap();
+    clock.advance(MINUTE);
+    assert!(!publish());
+    assert!(publish());
+    clock.set_wall_time(time);
+    clock.advance(11 * MINUTE);
+    assert!(!publish());
+    assert!(publish());
 }

@@ -18,7 +18,7 @@ const PROOF: u64 = 60_000_000_000;
 /// the jump, which is earlier than the wall clock: so no timer fires early. A jump back is followed
 /// at once. If the clock returns within a minute, the return is no jump.
 #[derive(Debug, Default)]
-pub(super) struct ClockWatch {
+pub(crate) struct ClockWatch {
     last: Option<Reading>,
     doubt: Option<Doubt>,
 }
@@ -49,20 +49,20 @@ struct Doubt {
 
 /// What a look at the clocks has shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Observed {
+pub(crate) struct Observed {
     /// The time that counts.
-    pub(super) wall: i64,
+    pub(crate) wall: i64,
     /// By how many milliseconds the wall clock has jumped since the last look.
-    pub(super) jump: Option<i64>,
+    pub(crate) jump: Option<i64>,
     /// Whether the time that counts has jumped back.
-    pub(super) is_back: bool,
+    pub(crate) is_back: bool,
     /// Whether the wall clock is not believed at the moment.
-    pub(super) is_doubtful: bool,
+    pub(crate) is_doubtful: bool,
 }
 
 impl ClockWatch {
     /// Takes both clocks.
-    pub(super) fn observe(&mut self, wall: i64, monotonic: u64) -> Observed {
+    pub(crate) fn observe(&mut self, wall: i64, monotonic: u64) -> Observed {
         let now = Reading { wall, monotonic };
         let Some(last) = self.last.replace(now) else {
             return Observed { wall, jump: None, is_back: false, is_doubtful: false };
@@ -86,7 +86,7 @@ impl ClockWatch {
     }
 
     /// Returns the time that counts, as far as the last look tells.
-    pub(super) fn believed(&self, wall: i64, monotonic: u64) -> i64 {
+    pub(crate) fn believed(&self, wall: i64, monotonic: u64) -> i64 {
         self.doubt.map_or(wall, |doubt| doubt.expected(wall, monotonic))
     }
 }
