@@ -1,13 +1,28 @@
 //! Turns of the loop: when handlers are called, and how many.
 
-use crate::{support::wait::ms, timers::sending};
+use crate::{
+    support::wait::{ms, wait_until},
+    timers::sending,
+};
 use netwheel::{
     EventLoopGroup,
-    durable::{Due, DurableTimers, Late, MemoryDisk, Retry, Topic},
+    durable::{
+        Due, DurableTimers, Late, MemoryDatabase, MemoryDisk, MemoryStore, Retry, StoreError, TimerFilter,
+        TimerInfo, TimerStore, Topic, TopicCounts,
+        store::{Change, ClockReading, Lease, LoadRange, Loaded, Outcome},
+    },
     group::ManualEventLoop,
     testing::ManualClock,
 };
-use std::{sync::mpsc::channel, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::channel,
+    },
+    time::Duration,
+};
 
 /// Runs turns until the loop and the store have nothing to do.
 fn settle(by_hand: &mut ManualEventLoop, timers: &DurableTimers) {
@@ -67,5 +82,101 @@ fn a_turn_calls_a_limited_number_of_handlers() {
     }
     assert!(counts.iter().all(|count| *count <= PER_TURN), "{counts:?}");
     assert_eq!(counts[0], PER_TURN);
+    by_hand.run_until(timers.close()).unwrap();
+}
+
+/// A store of several nodes whose leases are not renewed while the flag is set.
+struct Renewing {
+    store: MemoryStore,
+    fails: Arc<AtomicBool>,
+}
+
+impl TimerStore for Renewing {
+    fn attach(&mut self, topics: &[String]) -> Result<Vec<TopicCounts>, StoreError> {
+        self.store.attach(topics)
+    }
+
+    fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError> {
+        self.store.commit(changes, now)
+    }
+
+    fn load(&mut self, range: LoadRange) -> Result<Loaded, StoreError> {
+        self.store.load(range)
+    }
+
+    fn list(&mut self, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError> {
+        self.store.list(filter)
+    }
+
+    fn counts(&mut self) -> Result<Vec<TopicCounts>, StoreError> {
+        self.store.counts()
+    }
+
+    fn needs_claims(&self) -> bool {
+        self.store.needs_claims()
+    }
+
+    fn renew(&mut self, busy: &BTreeSet<u32>) -> Result<Option<Lease>, StoreError> {
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(StoreError::Busy("injected".into()));
+        }
+        self.store.renew(busy)
+    }
+
+    fn changed_by_others(&mut self, until: i64, max_bytes: usize) -> Result<Loaded, StoreError> {
+        self.store.changed_by_others(until, max_bytes)
+    }
+
+    fn clock(&mut self) -> Option<ClockReading> {
+        self.store.clock()
+    }
+
+    fn release(&mut self) -> Result<(), StoreError> {
+        self.store.release()
+    }
+}
+
+/// The handlers of a turn are called one after the other, and one of them takes as long as the
+/// lease. The others must not be called until it is renewed.
+#[test]
+fn a_handler_that_outlasts_the_lease_is_followed_by_no_other() {
+    const TIMERS: usize = 50;
+    let clock = ManualClock::new();
+    let mut by_hand = EventLoopGroup::builder().clock(clock.clone()).build_manual().unwrap();
+    let (sender, runs) = channel();
+    let fails = Arc::new(AtomicBool::new(false));
+    let (time, stops_renewals) = (clock.clone(), fails.clone());
+    let topic = Topic::new("topic", Late::RunOnce, Retry::never(), move |due: Due<usize>| {
+        let number = *due.payload();
+        if number == 0 {
+            stops_renewals.store(true, Ordering::Relaxed);
+            time.advance(Duration::from_secs(10));
+        }
+        sender.send(number).unwrap();
+        due.done();
+    });
+    let store = Renewing { store: MemoryDatabase::new().open().unwrap(), fails: fails.clone() };
+    let timers = DurableTimers::builder(store).topic(topic).start(by_hand.group()).unwrap();
+    let starts = (0..TIMERS).map(|number| timers.at("topic", ms(500), &number));
+    assert!(by_hand.run_until(timers.start_many(starts)).unwrap().iter().all(Result::is_ok));
+    // They are loaded and the lease is valid, so all are claimed in one turn, and fire in one.
+    for _ in 0..10 {
+        settle(&mut by_hand, &timers);
+    }
+    clock.advance(ms(600));
+    for _ in 0..10 {
+        settle(&mut by_hand, &timers);
+    }
+    assert_eq!(runs.try_iter().collect::<Vec<_>>(), [0]);
+    assert_eq!(timers.metrics().fired, 1);
+    fails.store(false, Ordering::Relaxed);
+    let mut others = Vec::new();
+    wait_until("the others fire", || {
+        clock.advance(ms(100));
+        settle(&mut by_hand, &timers);
+        others.extend(runs.try_iter());
+        others.len() == TIMERS - 1
+    });
+    assert_eq!(timers.metrics().stale, 0);
     by_hand.run_until(timers.close()).unwrap();
 }

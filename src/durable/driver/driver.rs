@@ -6,7 +6,7 @@
 //! Messages of other threads wake the loop for a turn of their own.
 
 use crate::durable::{
-    engine::{Engine, EngineMessage, EngineStep, Now},
+    engine::{Engine, EngineMessage, EngineStep, Firing, Now},
     port::Port,
     request::{StoreReply, StoreRequest},
     topic::{Answering, TopicHandler},
@@ -138,16 +138,26 @@ impl Driver {
         }
     }
 
+    /// Calls a handler, unless the lease has ended: the handlers before it may have taken long, or
+    /// the program was stopped.
+    fn fire(&self, firing: Firing) {
+        if firing.valid_until.is_some_and(|until| until <= self.port.clock.monotonic()) {
+            let mut steps = Vec::new();
+            self.engine.lock().not_called(firing, self.now(), &mut steps);
+            return self.carry_out(steps);
+        }
+        let topic = firing.row.topic;
+        self.port.metrics.fired.add(1);
+        let answering = Answering::new(firing, self.port.clone());
+        if let Some(handler) = self.handlers.lock().get_mut(topic) {
+            handler(answering);
+        }
+    }
+
     fn carry_out(&self, steps: Vec<EngineStep>) {
         for step in steps {
             match step {
-                EngineStep::Fire(firing) => {
-                    let topic = firing.row.topic;
-                    let answering = Answering::new(firing, self.port.clone());
-                    if let Some(handler) = self.handlers.lock().get_mut(topic) {
-                        handler(answering);
-                    }
-                }
+                EngineStep::Fire(firing) => self.fire(firing),
                 EngineStep::Change { id, change, purpose } => {
                     self.pass(StoreRequest::Change { change, reply: StoreReply::Engine(id, purpose) });
                 }

@@ -44,10 +44,15 @@ impl LeaseWatch {
         }
     }
 
-    /// Returns whether the lease is valid. Called at the instant of firing: a program that was
+    /// Returns whether the lease is valid. Called before runs begin and fire: a program that was
     /// stopped does not notice otherwise that its lease is over.
     pub(super) fn is_valid(&self, now: u64) -> bool {
         now < self.valid_until
+    }
+
+    /// Returns the end of the lease.
+    pub(super) fn valid_until(&self) -> u64 {
+        self.valid_until
     }
 
     /// Returns whether a timer belongs to this node according to the last renewal.

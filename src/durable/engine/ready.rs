@@ -2,6 +2,7 @@
 
 use super::{
     Engine, Now,
+    lease_watch::LeaseWatch,
     message::{EngineStep, RunAnswer},
     run::{Firing, RunPhase, TimerRun},
 };
@@ -60,10 +61,25 @@ impl Engine {
             steps.push(EngineStep::Fire(self.firing(&mut run, now)));
             self.runs.insert(run);
         } else {
-            let row = run.replaced.map_or_else(|| self.suspects.not_begun(run.row), |row| *row);
-            self.insert(row);
-            self.next_command(id, now, steps);
+            self.wait_again(run, now, steps);
         }
+    }
+
+    /// Takes a run back whose handler was not called, because the lease has ended since the poll.
+    pub(in crate::durable) fn not_called(&mut self, firing: Firing, now: Now, steps: &mut Vec<EngineStep>) {
+        let now = self.look(now);
+        if let Some(mut run) = self.runs.remove(firing.row.key.id) {
+            run.row = TimerRow { schedule: run.row.schedule, ..firing.row };
+            self.wait_again(run, now, steps);
+        }
+    }
+
+    /// Ends a run whose handler was not called. Its timer waits again.
+    fn wait_again(&mut self, run: TimerRun, now: Now, steps: &mut Vec<EngineStep>) {
+        let id = run.row.key.id;
+        let row = run.replaced.map_or_else(|| self.suspects.not_begun(run.row), |row| *row);
+        self.insert(row);
+        self.next_command(id, now, steps);
     }
 
     /// Another suspect may begin, after the handler of this one was called, or if that will not be.
@@ -105,7 +121,6 @@ impl Engine {
         run.deadline = timeout.map(|timeout| now.monotonic.saturating_add(nanos(timeout)));
         let late = now.wall.saturating_sub(run.row.scheduled).max(0).unsigned_abs();
         let since_due = now.wall.saturating_sub(run.row.key.due).max(0).unsigned_abs();
-        self.metrics.fired.add(1);
         self.metrics.lateness.record(since_due.saturating_mul(1_000_000));
         let lateness = Duration::from_millis(late);
         let row = TimerRow {
@@ -115,7 +130,9 @@ impl Engine {
             ..run.row
         };
         let deadline = timeout.map(|timeout| Self::due_after(now, timeout));
-        Firing { row, run: run.number, deadline, missed: run.missed, lateness }
+        let lease = self.lease.as_ref().filter(|_| !self.has_ended(run));
+        let valid_until = lease.map(LeaseWatch::valid_until);
+        Firing { row, run: run.number, deadline, missed: run.missed, lateness, valid_until }
     }
 
     /// Gives up the runs whose handlers have taken too long to answer. They have failed.
