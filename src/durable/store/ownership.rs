@@ -131,6 +131,11 @@ impl Ownership {
                     | Change::Claim { held },
                     _,
                 ) => drop(self.claimed.remove(&held.key.id)),
+                // The engine sends no command on a timer with a run. So the run was claimed and did
+                // not begin, for example because the lease had ended.
+                (Change::Cancel(id) | Change::Move { id, .. }, Outcome::Done(_)) => {
+                    self.claimed.remove(id);
+                }
                 _ => {}
             }
         }
@@ -174,5 +179,29 @@ impl Ownership {
             self.draining.remove(partition);
         }
         drained
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::durable::store::row::DueKey;
+
+    /// A run that was claimed may not begin, because the lease had ended. Then a command comes.
+    #[test]
+    fn a_timer_that_is_cancelled_or_moved_after_its_claim_keeps_no_partition_busy() {
+        let now = Instant::now();
+        let held = Held::new(DueKey { due: 1, id: TimerId::new(5) }, 3, 1);
+        let (claim, done) = (Change::Claim { held }, Outcome::Done(None));
+        for command in [Change::Cancel(held.key.id), Change::Move { id: held.key.id, due: 2 }] {
+            let mut ownership = Ownership::default();
+            let renew = |ownership: &mut Ownership| {
+                ownership.update(BTreeMap::from([(3, 1)]), 0, &BTreeSet::new(), now + LONGEST_PAUSE, now)
+            };
+            ownership.committed(std::slice::from_ref(&claim), std::slice::from_ref(&done));
+            assert!(renew(&mut ownership).is_empty(), "the run may begin");
+            ownership.committed(&[command], std::slice::from_ref(&done));
+            assert_eq!(renew(&mut ownership), [3]);
+        }
     }
 }
