@@ -34,6 +34,19 @@ fn many_timers_are_stored_in_few_transactions_and_fire() {
     end(&group);
 }
 
+/// They take several transactions, and a close that comes after them waits for all.
+#[test]
+fn many_starts_are_stored_before_the_store_closes() {
+    let file = File::new();
+    let (group, timers, _runs) = started(&file);
+    let starts = timers.start_many((0..5000).map(|_| timers.at("topic", HOUR, "x")));
+    let closed = timers.close();
+    let results = done(starts).unwrap();
+    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 5000);
+    done(closed).unwrap();
+    end(&group);
+}
+
 #[test]
 fn each_of_many_timers_has_its_own_result() {
     let group = one_loop();

@@ -1,10 +1,12 @@
 //! `Writer`: the thread that owns the store.
 //!
 //! Invariants: requests are carried out in the order of their submission, and the engine receives
-//! their outcomes in that order. Consecutive changes share a transaction. A start is completed
-//! after its transaction was committed. After a transient error, starts and commands fail, and the
-//! changes of runs are repeated. If the server has refused a transaction, and so stored nothing, it
-//! is split, so that one change fails and not all. After any other error nothing is written again.
+//! their outcomes in that order. Renewals of the lease go first. What takes several transactions
+//! lets other requests pass, and is finished before the store closes. Consecutive changes share a
+//! transaction. A start is completed after its transaction was committed. After a transient error,
+//! starts and commands fail, and the changes of runs are repeated. If the server has refused a
+//! transaction, and so stored nothing, it is split, so that one change fails and not all. After any
+//! other error nothing is written again.
 
 use super::{batch::CommitBatch, batch_limit::BatchLimit, kept_topic::KeptTopic, skew_watch::SkewWatch};
 use crate::durable::{
@@ -455,6 +457,17 @@ impl Writer {
     }
 
     fn close(&mut self) -> Result<(), Error> {
+        // The rest of work that began before, and has let this request pass.
+        let is_work = |request: &StoreRequest| {
+            matches!(request, StoreRequest::StartMany(_) | StoreRequest::DeadWork(_))
+        };
+        while let Some(request) = self.take_waiting(is_work) {
+            match request {
+                StoreRequest::StartMany(starts) => self.start_many(starts),
+                StoreRequest::DeadWork(work) => self.dead_work(work),
+                _ => {}
+            }
+        }
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
