@@ -29,8 +29,9 @@ pub enum StoreError {
     /// The disk is full.
     DiskFull,
     /// The server has refused the request and stored nothing of it, for example because a
-    /// permission or a table is missing. It may work again when an operator has repaired that. If a
-    /// transaction with many changes was refused, it is split to find the change that causes it.
+    /// permission or a table is missing, or because another transaction holds a lock for long. It
+    /// may work again when an operator has repaired that. If a transaction with many changes was
+    /// refused, it is split to find the change that causes it.
     Server(Arc<str>),
     /// A transaction's effect failed, and was rolled back alone.
     Effect(Arc<str>),

@@ -189,6 +189,32 @@ fn an_open_transaction_of_the_program_delays_no_other_start() {
     end(&group);
 }
 
+/// The server makes a start wait for the transaction that has its key. The others do not fail with
+/// it.
+#[test]
+fn an_open_transaction_of_the_program_fails_no_start_with_another_key() {
+    let Some(server) = server() else { return };
+    let schema = "start_in_key";
+    let group = one_loop();
+    let (topic, _runs) = sending("topic");
+    let store = server.builder(schema).request_timeout(ms(1000)).open().unwrap();
+    let timers = DurableTimers::builder(store).topic(topic).start(&group).unwrap();
+    let mut client = client(server, schema);
+    let mut open = client.transaction().unwrap();
+    let start = |key: &str| timers.at("topic", HOUR, "x").key(key);
+    start("open").start_in(&mut open).unwrap();
+    let keys = ["a", "b", "open", "c", "d"];
+    let results = done(timers.start_many(keys.map(start))).unwrap();
+    let failed: Vec<&str> =
+        keys.iter().zip(&results).filter(|(_, result)| result.is_err()).map(|(key, _)| *key).collect();
+    assert_eq!(failed, ["open"], "{results:?}");
+    open.commit().unwrap();
+    done(start("open").start()).unwrap();
+    assert_eq!(pending(&timers), 5);
+    done(timers.close()).unwrap();
+    end(&group);
+}
+
 #[test]
 fn a_run_starts_the_next_timer_in_the_transaction_that_ends_it() {
     let Some(server) = server() else { return };

@@ -27,17 +27,15 @@ fn convert(error: &postgres::Error) -> StoreError {
     // The first two characters are the class of the error.
     match (code, code.code().get(..2)) {
         (&SqlState::DISK_FULL, _) => StoreError::DiskFull,
-        // A connection, a transaction that was rolled back, resources, another owner of a lock, an
-        // operator, a server that was demoted, a transaction that idled.
+        // A connection, a transaction that was rolled back, resources, an operator, a server that
+        // was demoted, a transaction that idled.
         (_, Some("08" | "40" | "53" | "57"))
-        | (
-            &SqlState::LOCK_NOT_AVAILABLE
-            | &SqlState::READ_ONLY_SQL_TRANSACTION
-            | &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
-            _,
-        ) => StoreError::Busy(text().into()),
+        | (&SqlState::READ_ONLY_SQL_TRANSACTION | &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT, _) => {
+            StoreError::Busy(text().into())
+        }
         // The state of a transaction or of a savepoint is not as the store left it.
         (_, Some("25" | "3B")) => StoreError::Failed(text().into()),
+        // A lock that another transaction holds too: one change of the batch waits for it.
         _ => StoreError::Server(text().into()),
     }
 }
