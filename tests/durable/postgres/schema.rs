@@ -107,6 +107,33 @@ fn a_store_of_version_1_is_migrated_with_its_timers() {
     assert_eq!((version, keys), (3, 1));
 }
 
+/// An index of a large store takes longer than any request of a node.
+#[test]
+fn a_migration_may_take_longer_than_a_request() {
+    let Some(server) = server() else { return };
+    drop(server.builder("slowly").open().unwrap());
+    let mut client = server.client();
+    client
+        .batch_execute(
+            "DROP INDEX slowly.timers_dead_due;
+            DROP INDEX slowly.timers_periodic;
+            ALTER TABLE slowly.timers DROP COLUMN begun;
+            ALTER TABLE slowly.timers DROP COLUMN moved;
+            ALTER TABLE slowly.topics DROP COLUMN paused;
+            ALTER TABLE slowly.store DROP COLUMN id;
+            UPDATE slowly.store SET version = 2;
+            CREATE FUNCTION slowly.wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                PERFORM pg_sleep(1.2);
+                RETURN NULL;
+            END $$;
+            CREATE TRIGGER slow AFTER UPDATE ON slowly.store EXECUTE FUNCTION slowly.wait()",
+        )
+        .unwrap();
+    server.builder("slowly").request_timeout(Duration::from_secs(1)).open().unwrap();
+    let version: i64 = client.query_one("SELECT version FROM slowly.store", &[]).unwrap().get(0);
+    assert_eq!(version, 3);
+}
+
 #[test]
 fn tables_of_other_programs_are_left_alone() {
     let Some(server) = server() else { return };

@@ -11,7 +11,8 @@
 //! - Rows are locked in the order of their ids: timers, then partitions, then counts. Only the
 //!   search for partitions without an owner, and that for dead letters, skip locked rows. A
 //!   transaction that removes dead letters locks their topic before.
-//! - Each request has a deadline. A session with an unknown state is given up.
+//! - Each request has a deadline. That of migrations is long. A session with an unknown state is
+//!   given up.
 //! - The state in memory ([`Ownership`]) may be ahead of the database after an error. The engine
 //!   therefore loads everything again after the next renewal that succeeds.
 

@@ -16,6 +16,9 @@ use std::time::Duration;
 const LOCK_ATTEMPTS: u32 = 600;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
+/// The time limit for a migration. An index of a large store takes long.
+const TIME_LIMIT: Duration = Duration::from_secs(24 * 3600);
+
 /// The migrations. Number n leads from version n to version n + 1.
 pub(super) const MIGRATIONS: &[&str] = &[
     // Counts are kept for each partition, because all nodes would wait for one row of a topic.
@@ -143,11 +146,15 @@ fn migrate_locked(
             0
         }
     };
-    for version in found..known {
-        session.batch(MIGRATIONS[usize::try_from(version).unwrap_or_default()])?;
-    }
     if found < known {
-        session.batch(&format!("UPDATE {{schema}}.store SET version = {known}"))?;
+        // The time limit for locks stays: while this node waits for one, all others wait too.
+        session.batch("SET LOCAL statement_timeout = 0")?;
+        for version in found..known {
+            let migration = MIGRATIONS[usize::try_from(version).unwrap_or_default()];
+            session.batch_within(TIME_LIMIT, migration)?;
+        }
+        let version = format!("UPDATE {{schema}}.store SET version = {known}");
+        session.batch_within(TIME_LIMIT, &version)?;
     }
     Ok(true)
 }

@@ -16,7 +16,10 @@ use postgres::{
     error::SqlState,
     types::{FromSql, ToSql},
 };
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 /// A connection of the store, or of the program.
 pub(super) trait Statements {
@@ -183,9 +186,15 @@ impl PostgresSession {
 
     /// Runs statements without values in one request.
     pub(super) fn batch(&mut self, sql: &str) -> Result<(), StoreError> {
+        self.batch_within(self.settings.request_timeout, sql)
+    }
+
+    /// Runs statements without values in one request, for which the store waits for `time`.
+    pub(super) fn batch_within(&mut self, time: Duration, sql: &str) -> Result<(), StoreError> {
         let text = sql.replace("{schema}", &self.schema);
         self.requests += 1;
-        let answer = self.client().batch_execute(&text);
+        self.deadline.set(time);
+        let answer = self.client.batch_execute(&text);
         self.checked(answer)
     }
 }

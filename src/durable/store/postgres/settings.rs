@@ -112,6 +112,7 @@ impl PostgresStoreBuilder {
     }
 
     /// Sets the time limit for each request to the server. Half of it is the time limit for locks.
+    /// Migrations of older tables may take longer.
     pub fn request_timeout(mut self, time: Duration) -> Self {
         self.sharing.set_request_timeout(time);
         self
