@@ -8,6 +8,8 @@ mod tables;
 mod topic_row;
 mod upkeep;
 mod writer;
+#[cfg(test)]
+mod writer_tests;
 
 use super::{
     pending_limit::{MAX_PENDING_BYTES, PendingLimit, PendingPermit},

@@ -119,9 +119,14 @@ impl BrokerWriter {
         let BrokerWriter { file, requests, failed, .. } = self;
         drop(file);
         for request in requests.drain() {
-            if let WriterRequest::Operation(mut operation) = request {
-                operation.fail(&BrokerError::Closed);
-                operation.complete();
+            match request {
+                WriterRequest::Operation(mut operation) => {
+                    operation.fail(&BrokerError::Closed);
+                    operation.complete();
+                }
+                // Of a clone that was closed at the same time as the last one.
+                WriterRequest::Leave(_, completer) => completer.complete(Ok(())),
+                _ => {}
             }
         }
         drop(requests);
