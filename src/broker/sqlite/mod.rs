@@ -23,6 +23,7 @@ use crate::{
     error::{Error, Result},
     machine::{self, Mutex},
     settings::check_range,
+    sqlite::MIN_LIMIT,
     sync::{Completion, Sender, channel, completion, loop_id},
 };
 use errors::StepResult;
@@ -81,7 +82,7 @@ const KEEP_IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 pub struct SqliteBroker {
     file: Arc<Mutex<FileState>>,
     limit: Arc<PendingLimit>,
-    keep_idle: Duration,
+    settings: FileSettings,
     thread_id: u32,
     /// The number of this node, and that of the next clone.
     node: NodeNumber,
@@ -91,9 +92,16 @@ pub struct SqliteBroker {
     life: Mutex<NodeLife>,
 }
 
+/// The settings that all nodes of a file share.
+#[derive(Debug, Clone, Copy)]
+struct FileSettings {
+    keep_idle: Duration,
+    max_log_bytes: u64,
+}
+
 enum FileState {
     Opened(Box<BrokerFile>),
-    Running(Arc<Sender<WriterRequest>>, Partitions),
+    Running(Arc<Sender<WriterRequest>>, Partitions, FileSettings),
     Closed,
 }
 
@@ -102,6 +110,20 @@ enum NodeLife {
     New,
     Started(Arc<Sender<WriterRequest>>),
     Closed,
+}
+
+impl FileSettings {
+    /// Checks that they are those of the node that was started first.
+    fn check_same(&self, first: &Self) -> Result<()> {
+        let same = "that of the node that was started first";
+        if self.keep_idle != first.keep_idle {
+            return Err(Error::setting("keep_idle", format!("{:?}", self.keep_idle), same));
+        }
+        if self.max_log_bytes != first.max_log_bytes {
+            return Err(Error::setting("max_log_bytes", self.max_log_bytes, same));
+        }
+        Ok(())
+    }
 }
 
 impl SqliteBroker {
@@ -116,10 +138,11 @@ impl SqliteBroker {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, BrokerError> {
         machine::refuse_in_simulation("SqliteBroker").map_err(BrokerError::failed)?;
         let file = BrokerFile::open(path.as_ref())?;
+        let settings = FileSettings { keep_idle: KEEP_IDLE, max_log_bytes: file.log.limit };
         Ok(SqliteBroker {
             file: Arc::new(Mutex::new(FileState::Opened(Box::new(file)))),
             limit: PendingLimit::new(MAX_PENDING, MAX_PENDING_BYTES),
-            keep_idle: KEEP_IDLE,
+            settings,
             thread_id: loop_id::next(),
             node: 0,
             next_node: Arc::new(AtomicU64::new(1)),
@@ -143,7 +166,7 @@ impl SqliteBroker {
     /// [`verify_interval`](crate::broker::TopicsBuilder::verify_interval).
     #[must_use]
     pub fn keep_idle(mut self, time: Duration) -> Self {
-        self.keep_idle = time;
+        self.settings.keep_idle = time;
         self
     }
 
@@ -151,22 +174,17 @@ impl SqliteBroker {
     /// it, operations fail with [`BrokerError::Refused`]. The log grows beyond 4 MiB only if it
     /// cannot be copied to the file, for example while another connection reads an old state.
     #[must_use]
-    pub fn max_log_bytes(self, bytes: u64) -> Self {
-        if let FileState::Opened(file) = &mut *self.file.lock() {
-            file.log.limit = bytes;
-        }
+    pub fn max_log_bytes(mut self, bytes: u64) -> Self {
+        self.settings.max_log_bytes = bytes;
         self
     }
 
     /// Checks the settings.
-    fn check(&self, file: &BrokerFile) -> Result<()> {
+    fn check(&self) -> Result<()> {
         check_range("max_pending", self.limit.operations(), 1.., "1 or more")?;
         let range = Duration::from_secs(60)..=Duration::from_secs(3660 * 24 * 3600);
-        check_range("keep_idle", self.keep_idle, range, "1 minute to 10 years")?;
-        if !file.has_valid_limit() {
-            return Err(Error::setting("max_log_bytes", file.log.limit, "at least 1 MiB"));
-        }
-        Ok(())
+        check_range("keep_idle", self.settings.keep_idle, range, "1 minute to 10 years")?;
+        check_range("max_log_bytes", self.settings.max_log_bytes, MIN_LIMIT.., "at least 1 MiB")
     }
 
     fn requests(&self) -> Result<Arc<Sender<WriterRequest>>, BrokerError> {
@@ -184,27 +202,26 @@ impl SqliteBroker {
 
     /// Starts the writer's thread for the first node, and returns the way to it.
     fn run(&self, start: &BrokerStart) -> Result<Arc<Sender<WriterRequest>>> {
+        self.check()?;
         let mut state = self.file.lock();
-        match &*state {
-            FileState::Running(requests, partitions) if *partitions == start.partitions => {
-                return Ok(requests.clone());
-            }
-            FileState::Running(_, partitions) => {
+        if let FileState::Running(requests, partitions, settings) = &*state {
+            if *partitions != start.partitions {
                 let (found, asked) = (partitions.get(), start.partitions.get());
                 return Err(BrokerError::Partitions { found, asked }.into());
             }
-            FileState::Opened(file) => self.check(file)?,
-            FileState::Closed => {}
+            self.settings.check_same(settings)?;
+            return Ok(requests.clone());
         }
-        let FileState::Opened(file) = mem::replace(&mut *state, FileState::Closed) else {
+        let FileState::Opened(mut file) = mem::replace(&mut *state, FileState::Closed) else {
             return Err(BrokerError::Closed.into());
         };
+        file.log.limit = self.settings.max_log_bytes;
         let (sender, requests) = channel();
-        let writer = BrokerWriter::new(*file, requests, start, self.keep_idle, self.thread_id);
+        let writer = BrokerWriter::new(*file, requests, start, self.settings.keep_idle, self.thread_id);
         machine::spawn("netwheel-broker".to_owned(), move || writer.run())
             .map_err(|error| Error::io("starting the thread of a broker", error))?;
         let sender = Arc::new(sender);
-        *state = FileState::Running(sender.clone(), start.partitions);
+        *state = FileState::Running(sender.clone(), start.partitions, self.settings);
         Ok(sender)
     }
 
@@ -278,7 +295,7 @@ impl Broker for SqliteBroker {
     }
 
     fn metadata_life(&self) -> Option<Duration> {
-        Some(self.keep_idle)
+        Some(self.settings.keep_idle)
     }
 
     fn change(&self, update: MapUpdate) -> Completion<Changed> {
@@ -331,7 +348,7 @@ impl Broker for SqliteBroker {
         let file =
             if is_last { mem::replace(&mut *self.file.lock(), FileState::Closed) } else { FileState::Closed };
         let request = match (before, file) {
-            (_, FileState::Running(requests, _)) => Some((requests, WriterRequest::Close(completer))),
+            (_, FileState::Running(requests, ..)) => Some((requests, WriterRequest::Close(completer))),
             (NodeLife::Started(requests), _) => Some((requests, WriterRequest::Leave(self.node, completer))),
             (_, _) => {
                 completer.complete(Ok(()));
@@ -350,13 +367,14 @@ impl Broker for SqliteBroker {
 
 impl Clone for SqliteBroker {
     /// Returns the broker of another node in the same program, such as in a test of several nodes.
-    /// It was not started yet. The file is closed when all of them are.
+    /// It was not started yet. It has the settings of this one. Of these, it may change only
+    /// `max_pending` once another node was started. The file is closed when all of them are.
     fn clone(&self) -> Self {
         self.open.fetch_add(1, Ordering::AcqRel);
         SqliteBroker {
             file: self.file.clone(),
             limit: self.limit.clone(),
-            keep_idle: self.keep_idle,
+            settings: self.settings,
             thread_id: self.thread_id,
             node: self.next_node.fetch_add(1, Ordering::Relaxed),
             next_node: self.next_node.clone(),

@@ -19,7 +19,7 @@ use crate::{
     clock::{Clock, ClockWatch, nanos},
     error::caught,
     machine,
-    sqlite::{CachedStatements, FileError, MIN_LIMIT, OpenDatabase, WriteAheadLog, keep_log},
+    sqlite::{CachedStatements, FileError, OpenDatabase, WriteAheadLog, keep_log},
     sync::{AdaptiveWait, Completer, Random, ReceiveError, Receiver, loop_id},
 };
 use std::{
@@ -48,11 +48,6 @@ impl BrokerFile {
         database.connection.set_prepared_statement_cache_capacity(64);
         let log = WriteAheadLog::new(&database.connection, "broker")?;
         Ok(BrokerFile { database, log })
-    }
-
-    /// Returns whether the limit of the log can be kept.
-    pub(super) fn has_valid_limit(&self) -> bool {
-        self.log.limit >= MIN_LIMIT
     }
 }
 

@@ -103,6 +103,22 @@ fn wrong_settings_are_refused_at_the_start() {
     assert_eq!(stored_while_the_writer_is_blocked(&node, 3, "x"), [true, false, false]);
 }
 
+/// The nodes of a file share its settings, except for the limit of what waits.
+#[test]
+fn settings_of_a_clone_are_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = Node::start(SqliteBroker::open(directory.path().join("rooms.db")).unwrap());
+    let clone = || first.broker.clone();
+    let wrong = [clone().max_pending(0), clone().keep_idle(MINUTE), clone().max_log_bytes(1 << 20)];
+    for (broker, setting) in wrong.into_iter().zip(["max_pending", "keep_idle", "max_log_bytes"]) {
+        match Node::try_start(broker, 64).map(|_| ()) {
+            Err(Error::Setting(refused)) => assert_eq!(refused.setting(), setting),
+            other => panic!("{setting}: {other:?}"),
+        }
+    }
+    Node::start(clone().max_pending(1)).publish("x").unwrap();
+}
+
 /// Blocks the thread of the writer, on which it runs, until the test drops the sender.
 struct Block {
     begun: Sender<()>,
