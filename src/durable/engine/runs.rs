@@ -168,6 +168,8 @@ impl Engine {
             }
             (_, Outcome::Missing | Outcome::Refused(_)) => {
                 self.metrics.stale.add(1);
+                // A refused skip has skipped nothing.
+                self.caught_up.remove(&id);
                 run.replaced.into_iter().for_each(|row| self.insert(*row));
             }
             (_, outcome) => {
