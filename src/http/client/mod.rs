@@ -40,7 +40,8 @@ use std::{rc::Rc, sync::Arc};
 ///
 /// - A `Part::End` may follow a request without a body, as a server reads it. It is dropped.
 /// - `Host` is added from [`host`](HttpClient::host) unless the request has it.
-/// - The channel closes after a response that ends the connection.
+/// - The channel closes after a response that ends the connection, and after one that precedes the
+///   end of its request: the server does not read the rest.
 /// - An idle channel closes after [`reuse_timeout`](HttpSettings::reuse_timeout), which is shorter
 ///   than the times of common servers. If the server announces its own time (`Keep-Alive:
 ///   timeout=60`), the channel closes one second before that, or after

@@ -147,7 +147,8 @@ impl ClientStage {
         self.has_head = false;
         let is_idle = self.outstanding.len() == 0;
         // A server that responds before the end of the request does not read the rest.
-        if self.closes || is_idle && (self.is_last || self.output != Output::Complete) {
+        let is_unsent = self.output != Output::Complete || ctx.pending_bytes() > 0;
+        if self.closes || is_idle && (self.is_last || is_unsent) {
             self.end_connection(ctx);
         } else if self.outstanding.is_spoiled() {
             // The codec reports the bytes that follow as an error, which closes the channel.

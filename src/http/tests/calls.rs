@@ -2,7 +2,7 @@
 
 use crate::{
     buffer::WaterMark,
-    channel::{ChannelOptions, Overflow},
+    channel::{ChannelOptions, Overflow, Reuse},
     error::{EncodeError, Error, Resource, Result},
     http::{
         Body, Call, FullMessage, NotSent, Request, Response, client::HttpClient, error::HttpError,
@@ -71,6 +71,18 @@ fn a_call_whose_server_goes_before_it_has_taken_the_request_fails_at_once() {
     channel.end_inbound();
     assert!(matches!(done(answer), Err(Error::Closed)));
     assert!(channel.is_closed());
+}
+
+#[test]
+fn a_connection_whose_server_answers_before_it_has_taken_the_request_is_not_used_again() {
+    let mut channel = client(HttpSettings::new());
+    channel.set_outbound_room(Some(10));
+    let answer = start(&mut channel, Call::new(Request::post("/", vec![b'x'; 1_000])));
+    channel.write_inbound(b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno").unwrap();
+    assert_eq!(done(answer).unwrap().body, "no");
+    assert!(channel.pending_bytes() > 0);
+    assert_eq!(channel.channel().reuse(), Reuse::Never);
+    assert!(!channel.is_open());
 }
 
 #[test]
