@@ -190,8 +190,9 @@ impl ClientStage {
             && self.output != Output::Complete
             && !self.awaits_continue
             && ctx.pending_bytes() == 0;
+        let waits_for_limit = ctx.pending_bytes() > 0 && ctx.writing_was_held_up();
         // Without input the program does not read the response, or its traffic limit does not.
-        !waits_for_program && ctx.expects_input() && !ctx.reading_was_held_up()
+        !waits_for_program && !waits_for_limit && ctx.expects_input() && !ctx.reading_was_held_up()
     }
 
     /// Sets the timer, unless it already expires before the current limit.

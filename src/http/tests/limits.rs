@@ -260,6 +260,25 @@ fn a_server_is_not_late_while_the_traffic_limit_of_the_client_pauses_reading() {
     assert!(after_a_minute(500).is_empty(), "the server sends no more of the head");
 }
 
+#[test]
+fn a_server_is_not_late_while_the_traffic_limit_of_the_client_pauses_writing() {
+    let settings = HttpSettings::new().response_timeout(SECOND / 2);
+    let limits = TrafficLimits::new().write(1).write_burst(1);
+    let pipeline = HttpClient::with(settings).unwrap().host("a").pipeline().traffic(limits);
+    let mut channel = EmbeddedChannel::new(pipeline.on_read(|_, _| Ok(())));
+    channel.channel().write(Request::get("/").into()).unwrap();
+    channel.run_pending();
+    let length = "GET / HTTP/1.1\r\nHost: a\r\n\r\n".len();
+    for _ in 0..length - 2 {
+        channel.advance(SECOND);
+        assert!(channel.is_open(), "{} bytes are not sent", channel.pending_bytes());
+    }
+    assert!(channel.pending_bytes() > 0);
+    channel.advance(3 * SECOND);
+    channel.advance(SECOND);
+    assert_eq!((channel.read_outbound().len(), channel.is_open()), (length, false), "it has the request");
+}
+
 /// Joins the handler's input with the response.
 fn result(server: &mut Server, received: &Received) -> (Vec<String>, String, bool) {
     let output = server.output();

@@ -211,6 +211,12 @@ impl<S: Stage> StageContext<'_, S> {
         self.state.was_held_up(crate::channel::shaping::Direction::Read)
     }
 
+    /// Returns whether the channel's traffic limit, and not the peer, has recently stopped writing.
+    #[cfg(feature = "http")]
+    pub(crate) fn writing_was_held_up(&self) -> bool {
+        self.state.was_held_up(crate::channel::shaping::Direction::Write)
+    }
+
     /// Returns the number of bytes that have been read but not decoded. They are the beginning of a
     /// message, unless reading is paused. During a delivery it is 0 or the number before it:
     /// [`read_complete`](Stage::read_complete) and [`timer`](Stage::timer) see the current number.
