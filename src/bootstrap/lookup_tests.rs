@@ -13,6 +13,7 @@ use crate::{
     event_loop::{Attempt, ConnectCallback},
     group::EventLoopGroup,
     testing::wait::{PATIENCE, wait_until},
+    transport::Address,
 };
 use std::{
     io::ErrorKind,
@@ -132,6 +133,34 @@ fn a_pool_looks_a_name_up_again_when_its_addresses_are_old() {
             clock.advance(10 * SECOND);
         }
         assert_eq!(submitted(&group), lookups, "{ttl:?}: the addresses of `build` are used once");
+    }
+}
+
+/// Each lookup may wait for a name server that does not answer.
+#[test]
+fn known_addresses_are_used_for_a_while_after_a_lookup_that_has_failed() {
+    let address = Address::Tcp(([127, 0, 0, 1], 7).into());
+    // A reconnecting client has a time of zero, and looks the name up for each attempt.
+    for (ttl, time, lookups) in
+        [(15 * SECOND, 15 * SECOND, 1), (60 * SECOND, 30 * SECOND, 1), (Duration::ZERO, Duration::ZERO, 3)]
+    {
+        let clock = ManualClock::new();
+        let group = EventLoopGroup::builder().threads(1).clock(clock.clone()).build().unwrap();
+        // No name has a zero byte, so no name server is asked.
+        let connecting = Connecting::new(&group, Target::known("a\0b", vec![address.clone()]), ttl);
+        let dial = || {
+            connecting.dial();
+            connecting.connects();
+        };
+        dial();
+        clock.advance(60 * SECOND);
+        for _ in 0..3 {
+            dial();
+        }
+        assert_eq!(submitted(&group), lookups, "{ttl:?}");
+        clock.advance(time);
+        dial();
+        assert_eq!(submitted(&group), lookups + 1, "{ttl:?}");
     }
 }
 

@@ -2,9 +2,10 @@
 //! addresses.
 //!
 //! A name is looked up again when its addresses are too old, and when none of them could be
-//! connected to. If a lookup fails or is refused, the addresses of the last one are used. The
-//! address that was connected to last is tried first the next time. An address that fails, or drops
-//! its connections, is tried last.
+//! connected to. If a lookup fails or is refused, the addresses of the last one are used, and for
+//! some time no other lookup begins, because each may wait for a name server. The address that was
+//! connected to last is tried first the next time. An address that fails, or drops its connections,
+//! is tried last.
 //!
 //! Lookups have threads of their own. A worker of the group may wait for a connection, and must not
 //! occupy the thread that looks up its name.
@@ -28,6 +29,10 @@ use std::{
     sync::{Arc, Weak},
     time::Duration,
 };
+
+/// The longest time for which the known addresses are used after a lookup that has failed: the
+/// failure recheck timer of RFC 8767, section 5.
+const RECHECK: Duration = Duration::from_secs(30);
 
 /// Opens a connection to one of these addresses.
 type ConnectAny = dyn Fn(Vec<Address>, Attempt, Box<dyn ConnectCallback>) + Send + Sync;
@@ -61,6 +66,12 @@ impl Target {
             Ok(ip) => Target { host: None, port, addresses: vec![SocketAddr::new(ip, port).into()] },
             Err(_) => Target { host: Some(host), port, addresses: Vec::new() },
         }
+    }
+
+    /// Returns a target whose name has these addresses.
+    #[cfg(test)]
+    pub(in crate::bootstrap) fn known(host: &str, addresses: Vec<Address>) -> Self {
+        Target { host: Some(host.into()), port: 7, addresses }
     }
 }
 
@@ -152,16 +163,20 @@ impl Dialer {
     /// [`Error::Io`] if the lookup fails, and none has succeeded before.
     fn look_up(&self, host: &str) -> Result {
         let found = resolve((host, self.port));
-        let until = self.group.now().saturating_add(nanos(self.lookup_ttl));
+        let now = self.group.now();
         let mut lookup = self.lookup.lock();
         match found {
             Ok(addresses) => {
                 lookup.replace(addresses);
-                lookup.until = until;
+                lookup.until = now.saturating_add(nanos(self.lookup_ttl));
                 Ok(())
             }
-            // A name server that does not answer must not end connections to known addresses.
-            Err(_) if !lookup.addresses.is_empty() => Ok(()),
+            // A name server that does not answer must not end connections to known addresses, nor
+            // delay each of them.
+            Err(_) if !lookup.addresses.is_empty() => {
+                lookup.until = now.saturating_add(nanos(self.lookup_ttl.min(RECHECK)));
+                Ok(())
+            }
             Err(error) => Err(error),
         }
     }

@@ -222,7 +222,8 @@ impl HttpAgentBuilder {
     }
 
     /// Sets how long the addresses of a name are used. The default is 30 s. A name is also looked
-    /// up again when none of its addresses accepts a connection.
+    /// up again when none of its addresses accepts a connection. If a lookup fails, the known
+    /// addresses are used for this time again, but not for longer than 30 s.
     pub fn lookup_ttl(mut self, time: Duration) -> Self {
         self.lookup_ttl = time;
         self

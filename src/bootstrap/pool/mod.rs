@@ -178,7 +178,8 @@ where
 
     /// Sets how long the addresses of a host name are used. The default is 30 s. The name is also
     /// looked up again when none of its addresses could be connected to. Lookups run on threads of
-    /// the group that do nothing else. If one fails, the known addresses are used.
+    /// the group that do nothing else. If one fails, the known addresses are used for this time
+    /// again, but not for longer than 30 s.
     pub fn lookup_ttl(mut self, time: Duration) -> Self {
         self.lookup_ttl = time;
         self
