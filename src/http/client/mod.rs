@@ -57,10 +57,10 @@ use std::{rc::Rc, sync::Arc};
 /// - A server that does not send the head of its response within
 ///   [`response_timeout`](HttpSettings::response_timeout), or then makes no progress with the body
 ///   for that time, is an [`Error::TimedOut`](crate::Error), and the channel closes. Informational
-///   responses and parts of a head do not extend the time. It does not run while the program has
-///   not finished the request and all its bytes were sent, while the program does not read, or
-///   while its [traffic limit](crate::traffic::TrafficLimits) holds bytes up. The whole response
-///   has no time limit, except for that of a [`Call`].
+///   responses, parts of a head and later requests do not extend the time. It does not run while
+///   the program has not finished the request and all its bytes were sent, while the program does
+///   not read, or while its [traffic limit](crate::traffic::TrafficLimits) holds bytes up. The
+///   whole response has no time limit, except for that of a [`Call`].
 /// - After a response of 101 to a request with `Upgrade`, or of 2xx to CONNECT, nothing more is
 ///   decoded. The handler [replaces the pipeline](crate::Context::replace_pipeline).
 /// - A 101 without a request for it, and bytes that belong to no request, are an

@@ -35,6 +35,8 @@ struct Written {
     request: OutstandingRequest,
     /// The length of the input that had arrived before. The response begins behind it.
     arrived_before: u64,
+    /// The length of the output that was written before.
+    written_before: u64,
 }
 
 impl Outstanding {
@@ -42,9 +44,15 @@ impl Outstanding {
         self.requests.borrow().len()
     }
 
-    pub(super) fn push(&self, request: OutstandingRequest) {
+    /// Adds a request that was written behind this number of bytes.
+    pub(super) fn push(&self, request: OutstandingRequest, written_before: u64) {
         let arrived_before = self.arrived.get();
-        self.requests.borrow_mut().push_back(Written { request, arrived_before });
+        self.requests.borrow_mut().push_back(Written { request, arrived_before, written_before });
+    }
+
+    /// Returns where the oldest request ends in the output, if another one follows it.
+    pub(super) fn end_of_oldest(&self) -> Option<u64> {
+        self.requests.borrow().get(1).map(|next| next.written_before)
     }
 
     /// Returns the oldest request, if the input from `start` on can answer it. Bytes that had

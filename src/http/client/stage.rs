@@ -43,6 +43,10 @@ pub(super) struct ClientStage {
     armed: u64,
     /// Since when nothing is outstanding, or the server owes the oldest response.
     since: u64,
+    /// The number of bytes written.
+    written: u64,
+    /// Whether the oldest request may be unsent in part, so that sent bytes are progress with it.
+    sends_oldest: bool,
 }
 
 /// How much of the current request was written.
@@ -76,6 +80,8 @@ impl ClientStage {
             has_head: false,
             armed: u64::MAX,
             since: 0,
+            written: 0,
+            sends_oldest: true,
         }
     }
 
@@ -109,11 +115,15 @@ impl ClientStage {
             Body::Sized(length) => (RequestFraming::Length(length), Bytes::new(), Output::Sized(length)),
             Body::Streamed => (RequestFraming::Chunked, Bytes::new(), Output::Chunked),
         };
-        ctx.write_kept(FramedRequest::Head { request, framing, body })?;
+        // Before the bytes of this request count as output.
+        self.note_sent(ctx);
+        let written_before = self.written;
+        self.put(ctx, FramedRequest::Head { request, framing, body })?;
         if self.outstanding.len() == 0 {
             self.since = nanos(ctx.now());
         }
-        self.outstanding.push(OutstandingRequest { kind, upgrades });
+        self.outstanding.push(OutstandingRequest { kind, upgrades }, written_before);
+        self.sends_oldest &= self.is_oldest_unsent(ctx);
         self.exchanges.begin();
         self.awaits_continue = expects_continue && output != Output::Complete;
         self.may_end = is_empty;
@@ -132,18 +142,27 @@ impl ClientStage {
                 Err(unencodable(format!("{length} bytes of a body of which {left} bytes are left")))
             }
             Output::Sized(left) => {
-                ctx.write_kept(FramedRequest::Data(bytes))?;
+                self.put(ctx, FramedRequest::Data(bytes))?;
                 self.output = Output::Sized(left - length);
                 Ok(())
             }
-            Output::Chunked => ctx.write_kept(FramedRequest::Chunk(bytes)),
+            Output::Chunked => self.put(ctx, FramedRequest::Chunk(bytes)),
             Output::Complete => Err(unencodable("the body of a request that has not begun")),
         }
+    }
+
+    /// Writes a part of a request, and counts its bytes.
+    fn put(&mut self, ctx: &mut Ctx<'_>, part: FramedRequest) -> Result {
+        let before = ctx.pending_bytes();
+        ctx.write_kept(part)?;
+        self.written += ctx.pending_bytes().saturating_sub(before) as u64;
+        Ok(())
     }
 
     /// Handles the end of a response.
     fn end(&mut self, ctx: &mut Ctx<'_>) {
         self.since = nanos(ctx.now());
+        self.sends_oldest = self.is_oldest_unsent(ctx);
         self.has_head = false;
         let is_idle = self.outstanding.len() == 0;
         // A server that responds before the end of the request does not read the rest.
@@ -175,12 +194,29 @@ impl ClientStage {
 
     /// Returns the time of the last progress.
     fn progress(&self, ctx: &Ctx<'_>) -> u64 {
-        match (self.outstanding.len(), self.has_head) {
-            (0, _) => self.since,
-            // A long request is progress as well. Parts of a head and informational responses are
-            // not, because a server can send them forever.
-            (_, false) => self.since.max(nanos(ctx.last_written())),
-            (_, true) => self.since.max(nanos(ctx.last_read())).max(nanos(ctx.last_written())),
+        if self.outstanding.len() == 0 {
+            return self.since;
+        }
+        // A long request is progress as well, but not with the response to an earlier one. Parts of
+        // a head and informational responses are not, because a server can send them forever.
+        let sent = if self.sends_oldest { nanos(ctx.last_written()) } else { 0 };
+        let read = if self.has_head { nanos(ctx.last_read()) } else { 0 };
+        self.since.max(sent).max(read)
+    }
+
+    /// Returns whether bytes of the oldest request are unsent, or may follow.
+    fn is_oldest_unsent(&self, ctx: &Ctx<'_>) -> bool {
+        self.outstanding
+            .end_of_oldest()
+            .is_none_or(|end| ctx.pending_bytes() as u64 > self.written.saturating_sub(end))
+    }
+
+    /// Counts the bytes that were sent so far as progress with the oldest request, and later ones
+    /// only if they belong to it.
+    fn note_sent(&mut self, ctx: &Ctx<'_>) {
+        if self.sends_oldest && self.outstanding.len() > 0 {
+            self.since = self.since.max(nanos(ctx.last_written()));
+            self.sends_oldest = self.is_oldest_unsent(ctx);
         }
     }
 
@@ -190,7 +226,7 @@ impl ClientStage {
             && self.output != Output::Complete
             && !self.awaits_continue
             && ctx.pending_bytes() == 0;
-        let waits_for_limit = ctx.pending_bytes() > 0 && ctx.writing_was_held_up();
+        let waits_for_limit = self.sends_oldest && ctx.pending_bytes() > 0 && ctx.writing_was_held_up();
         // Without input the program does not read the response, or its traffic limit does not.
         !waits_for_program && !waits_for_limit && ctx.expects_input() && !ctx.reading_was_held_up()
     }
@@ -263,7 +299,7 @@ impl Stage for ClientStage {
             Part::End(trailers) => {
                 match self.output {
                     Output::Sized(0) => {}
-                    Output::Chunked => ctx.write_kept(FramedRequest::LastChunk(trailers))?,
+                    Output::Chunked => self.put(ctx, FramedRequest::LastChunk(trailers))?,
                     Output::Sized(left) => {
                         ctx.close();
                         let why = format!("the body is {left} bytes shorter than its Content-Length");
@@ -286,6 +322,7 @@ impl Stage for ClientStage {
         let (limit, progress) = (self.limit(), self.progress(ctx));
         let after = ctx.now().saturating_sub(Duration::from_nanos(progress));
         if limit.is_zero() || after < limit {
+            self.note_sent(ctx);
             self.arm(ctx);
             return Ok(());
         }

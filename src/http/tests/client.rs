@@ -15,7 +15,7 @@ use crate::{
 };
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
-type Received = Rc<RefCell<Vec<String>>>;
+pub(super) type Received = Rc<RefCell<Vec<String>>>;
 
 /// Records the messages that it reads, with the pieces of a body joined.
 struct Recorder(Received);
@@ -52,7 +52,7 @@ impl Handler for Recorder {
     }
 }
 
-fn client(settings: HttpSettings) -> (EmbeddedChannel<Part<Request>>, Received) {
+pub(super) fn client(settings: HttpSettings) -> (EmbeddedChannel<Part<Request>>, Received) {
     let received = Received::default();
     let http = HttpClient::with(settings).unwrap().host("example.org");
     let channel = EmbeddedChannel::new(http.pipeline().handler(Recorder(received.clone())));
@@ -60,7 +60,7 @@ fn client(settings: HttpSettings) -> (EmbeddedChannel<Part<Request>>, Received) 
 }
 
 /// Writes a part, and returns the result of encoding it.
-fn write(channel: &mut EmbeddedChannel<Part<Request>>, part: Part<Request>) -> Result {
+pub(super) fn write(channel: &mut EmbeddedChannel<Part<Request>>, part: Part<Request>) -> Result {
     let written = channel.channel().write_tracked(part).map_err(Error::from)?;
     channel.run_pending();
     written.wait()

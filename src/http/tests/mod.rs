@@ -10,6 +10,7 @@ mod forwarding;
 mod hosts;
 mod limits;
 mod overload;
+mod pipelining;
 mod pool;
 mod pool_random;
 mod pool_requests;
