@@ -36,7 +36,12 @@ pub(super) fn pipeline(client: &HttpClient, max_body: usize) -> Pipeline<Call> {
         error: None,
         is_draining: false,
     };
-    client.pipeline_with(exchanges).stage(calls).handler(NoMessages)
+    // The codec does not know which responses are streamed. The collector limits the others.
+    let mut settings = client.settings.clone();
+    if settings.max_body < max_body as u64 {
+        Arc::make_mut(&mut settings).max_body = max_body as u64;
+    }
+    client.pipeline_with(settings, exchanges).stage(calls).handler(NoMessages)
 }
 
 /// Pairs responses with calls.

@@ -100,22 +100,23 @@ impl HttpClient {
     pub fn pipeline(
         &self,
     ) -> PipelineBuilder<impl Links<Read = Part<Response>, Write = Part<Request>> + use<>> {
-        self.pipeline_with(Arc::new(Exchanges::new()))
+        self.pipeline_with(self.settings.clone(), Arc::new(Exchanges::new()))
     }
 
     fn pipeline_with(
         &self,
+        settings: Arc<HttpSettings>,
         exchanges: Arc<Exchanges>,
     ) -> PipelineBuilder<impl Links<Read = Part<Response>, Write = Part<Request>> + use<>> {
         let outstanding = Rc::new(Outstanding::default());
-        Pipeline::codec(ClientCodec::new(self.settings.clone(), self.host.clone(), outstanding.clone()))
-            .stage(ClientStage::new(self.settings.clone(), outstanding, exchanges.clone()))
+        Pipeline::codec(ClientCodec::new(settings.clone(), self.host.clone(), outstanding.clone()))
+            .stage(ClientStage::new(settings, outstanding, exchanges.clone()))
             .exchanges(exchanges)
     }
 
     /// Returns a finished pipeline that takes [`Call`]s: requests with a completion for their
     /// response. The body of a whole response has at most `max_body` bytes. That of a streamed one
-    /// is limited by [`HttpSettings::max_body`].
+    /// is limited by [`HttpSettings::max_body`], or by `max_body` if that is larger.
     ///
     /// ```
     /// use netwheel::{http::{Call, HttpClient, HttpServer, Part, Request, Response}, prelude::*};

@@ -86,6 +86,27 @@ fn a_connection_whose_server_answers_before_it_has_taken_the_request_is_not_used
 }
 
 #[test]
+fn the_limit_of_whole_responses_may_be_larger_than_that_of_the_settings() {
+    let responds_with = |length: usize, is_chunked: bool| {
+        let http = HttpClient::with(HttpSettings::new().max_body(10)).unwrap().host("h");
+        let mut channel = EmbeddedChannel::new(http.calls(100));
+        let answer = get(&mut channel);
+        let body = "x".repeat(length);
+        let response = match is_chunked {
+            true => format!("Transfer-Encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n\r\n"),
+            false => format!("Content-Length: {length}\r\n\r\n{body}"),
+        };
+        let _ = channel.write_inbound(format!("HTTP/1.1 200 OK\r\n{response}").as_bytes());
+        done(answer)
+    };
+    for is_chunked in [false, true] {
+        assert_eq!(responds_with(100, is_chunked).unwrap().body.len(), 100);
+        let error = responds_with(101, is_chunked).unwrap_err();
+        assert_eq!(HttpError::of(&error), Some(HttpError::BodyTooLong), "{error:#}");
+    }
+}
+
+#[test]
 fn a_call_beyond_the_limit_fails_alone() {
     let mut channel = client(HttpSettings::new().max_pipelined(2));
     let answers = [get(&mut channel), get(&mut channel)];
