@@ -133,6 +133,12 @@ impl TlsClient {
         self
     }
 
+    /// Returns the application protocols that are offered (ALPN).
+    #[cfg(feature = "http")]
+    pub(crate) fn alpn_protocols(&self) -> &[Vec<u8>] {
+        &self.config.alpn_protocols
+    }
+
     /// Returns the name that the server's certificate must have.
     fn name_of(&self, peer: &Peer) -> Result<ServerName<'static>> {
         if let Some(name) = &self.server_name {

@@ -189,7 +189,7 @@ impl HttpAgentBuilder {
         self
     }
 
-    /// Sets TLS for the scheme `https`.
+    /// Sets TLS for the scheme `https`. It may offer no other protocol than `http/1.1` (ALPN).
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: TlsClient) -> Self {
         self.tls = Some(tls);
@@ -236,6 +236,8 @@ impl HttpAgentBuilder {
     pub fn build(self) -> Result<HttpAgent> {
         check_range("max_hosts", self.max_hosts, 1.., "1 or more")?;
         check_range("connections_per_host", self.connections_per_host, 1.., "1 or more")?;
+        #[cfg(feature = "tls")]
+        self.check_alpn()?;
         self.bootstrap.check(None)?;
         Ok(HttpAgent { shared: Arc::new(Shared { settings: self, pools: Mutex::default() }) })
     }
@@ -322,6 +324,16 @@ impl Host {
 }
 
 impl HttpAgentBuilder {
+    /// A server chooses `h2` if it is offered, and the connections do not speak it.
+    #[cfg(feature = "tls")]
+    fn check_alpn(&self) -> Result {
+        let offered = self.tls.as_ref().map(TlsClient::alpn_protocols).unwrap_or_default();
+        match offered.iter().find(|name| *name != b"http/1.1") {
+            Some(name) => Err(Error::setting("alpn", name.escape_ascii(), "`http/1.1` or none for an agent")),
+            None => Ok(()),
+        }
+    }
+
     fn make_pool(&self, origin: &Origin) -> Result<Arc<PoolService<Call>>> {
         let default_port = if origin.is_tls { 443 } else { 80 };
         let host = match origin.port {

@@ -151,7 +151,7 @@ fn https_checks_the_certificate_for_the_host() {
         .bind("127.0.0.1:0")
         .unwrap();
     let roots = TlsRoots::from_pem(chain.as_bytes()).unwrap();
-    let tls = TlsClient::builder(roots).build().unwrap();
+    let tls = TlsClient::builder(roots).alpn(["http/1.1"]).build().unwrap();
     let agent = HttpAgent::builder(ClientBootstrap::new(&group)).tls(tls).build().unwrap();
     let port = server.local_address().port();
     let authority = format!("localhost:{port}");
@@ -159,4 +159,23 @@ fn https_checks_the_certificate_for_the_host() {
     assert_eq!(response.body, authority);
     let wrong = get(agent.request(Request::get(&format!("https://127.0.0.1:{port}/"))).send()).unwrap_err();
     assert!(NotSent::of(&wrong).is_some(), "{wrong:?}");
+}
+
+/// The server would choose HTTP/2, and each request would fail.
+#[cfg(feature = "tls")]
+#[test]
+fn tls_that_offers_other_protocols_than_http_1_1_is_refused() {
+    use crate::tls::{TlsClient, TlsRoots};
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let build = |protocols: &[&str]| {
+        let roots = TlsRoots::from_pem(made.cert.pem().as_bytes()).unwrap();
+        let tls = TlsClient::builder(roots).alpn(protocols.iter().copied()).build().unwrap();
+        HttpAgent::builder(ClientBootstrap::new(&group)).tls(tls).build()
+    };
+    let Err(Error::Setting(refused)) = build(&["http/1.1", "h2"]) else { panic!("it was accepted") };
+    assert_eq!((refused.setting(), refused.value()), ("alpn", "h2"));
+    for accepted in [&["http/1.1"][..], &[]] {
+        build(accepted).unwrap();
+    }
 }
