@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod addresses;
 mod bootstrap;
 mod connect_on;
 mod lookups;

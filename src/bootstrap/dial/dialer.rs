@@ -25,6 +25,7 @@ use crate::{
     transport::{Address, ToAddress},
 };
 use std::{
+    io,
     net::SocketAddr,
     sync::{Arc, Weak},
     time::Duration,
@@ -291,10 +292,24 @@ fn resolve(address: impl ToAddress) -> Result<Vec<Address>> {
     address.addresses()
 }
 
-/// Returns whether another address may do better. A loop that is full or ends, and a connect that
-/// is cancelled, say nothing about the address.
-fn is_about_the_address(error: &Error) -> bool {
-    matches!(error, Error::Io { .. } | Error::TimedOut { .. } | Error::Peer(_))
+/// Returns whether another address may do better. A loop that is full or ends, a connect that is
+/// cancelled, and a process that has no descriptor left say nothing about the address.
+pub(super) fn is_about_the_address(error: &Error) -> bool {
+    match error {
+        Error::Io { operation, source } => {
+            let is_local = matches!(*operation, "binding the local address" | "watching a connection");
+            !is_local && !lacks_descriptors(source)
+        }
+        Error::TimedOut { .. } | Error::Peer(_) => true,
+        _ => false,
+    }
+}
+
+/// Returns whether the process, or the system, has no descriptor left.
+fn lacks_descriptors(error: &io::Error) -> bool {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    cfg!(unix) && matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
 }
 
 /// A connection that is being opened.
@@ -361,6 +376,14 @@ mod tests {
         let mut lookup = lookup();
         for error in [Error::Cancelled, Error::ShutDown, Error::Closed] {
             lookup.note_failure(0, &error);
+        }
+        let local = ["binding the local address", "watching a connection"];
+        for operation in local {
+            lookup.note_failure(0, &Error::io(operation, ErrorKind::Other.into()));
+        }
+        #[cfg(unix)]
+        for code in [23, 24] {
+            lookup.note_failure(0, &Error::io("opening a socket", io::Error::from_raw_os_error(code)));
         }
         assert_eq!((lookup.first, lookup.until), (0, 100));
     }

@@ -3,7 +3,8 @@
 //! The addresses are tried in turn, with alternating families. The next one is tried when the one
 //! before it has failed, or has not been connected within the connection attempt delay. The first
 //! connection wins: its handshake begins, and the other attempts are cancelled. If the handshake of
-//! the winner fails, the whole attempt fails.
+//! the winner fails, the whole attempt fails. No further address is tried after an error that is
+//! not about the address, for example that of a loop that has ended.
 //!
 //! Invariants: the callback is called once, or dropped with the loop. At most one attempt per
 //! address is made, all on one loop. No lock is held while an attempt begins, ends or is cancelled.
@@ -11,6 +12,7 @@
 //!
 //! [RFC 8305]: https://www.rfc-editor.org/rfc/rfc8305
 
+use super::dialer::is_about_the_address;
 use crate::{
     channel::{ChannelShared, ScheduledTask},
     error::{Error, Result},
@@ -200,14 +202,23 @@ impl Race {
             match state.winner {
                 Some(winner) if winner == number => state.done.take(),
                 Some(_) => None,
-                None if state.waiting.is_empty() && state.running.is_empty() => state.done.take(),
-                None => None,
+                None => state.note_failure(&error),
             }
         };
         match done {
             Some(done) => done.failed(error),
             None => self.begin_next(),
         }
+    }
+}
+
+impl RaceState {
+    /// Records the failure of an attempt. Returns the callback if it was the last attempt.
+    fn note_failure(&mut self, error: &Error) -> Option<Box<dyn ConnectCallback>> {
+        if !is_about_the_address(error) {
+            self.waiting.clear();
+        }
+        if self.waiting.is_empty() && self.running.is_empty() { self.done.take() } else { None }
     }
 }
 
