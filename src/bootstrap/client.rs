@@ -218,7 +218,9 @@ where
     /// RFC 8305 (Happy Eyeballs): with alternating families, and the next one when the one before
     /// has failed or takes longer than the
     /// [connection attempt delay](ClientBootstrap::connection_attempt_delay). The first connection
-    /// is used, and the other attempts are cancelled. At most 16 addresses are tried.
+    /// is used, and the other attempts are cancelled. At most 16 addresses are tried. With a
+    /// [`local_address`](ClientBootstrap::local_address), only those of its family are. If all
+    /// attempts fail, the error is the first one that a peer has caused, or else the last one.
     ///
     /// Dropping the completion, or [`Completion::cancel`], cancels the attempt and closes the
     /// socket. If the connection is established at the same time, its handler may receive `active`,
@@ -324,6 +326,7 @@ where
         call: Call,
         submit: fn(Connecting, &LoopShared),
     ) {
+        self.keep_usable(&mut addresses);
         if addresses.len() == 1 {
             return self.call_one(event_loop, assignment, addresses.swap_remove(0), call, submit);
         }
@@ -342,6 +345,17 @@ where
             }
         });
         Race::begin(event_loop, addresses, self.attempt_delay, connect, &attempt, done);
+    }
+
+    /// Removes the addresses that cannot be connected to from the local address, because they have
+    /// another family. Keeps all if no other is left, so that the error says it.
+    fn keep_usable(&self, addresses: &mut Vec<Address>) {
+        let Some(local) = self.local_address else { return };
+        let is_usable =
+            |address: &Address| address.as_tcp().is_some_and(|tcp| tcp.is_ipv4() == local.is_ipv4());
+        if addresses.iter().any(is_usable) {
+            addresses.retain(is_usable);
+        }
     }
 
     fn call_one(

@@ -21,7 +21,7 @@ use crate::{
     settings::check_range,
     transport::Address,
 };
-use std::{collections::VecDeque, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::VecDeque, io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
 
 /// The largest number of addresses that are tried. Further ones are not.
 const MAX_ADDRESSES: usize = 16;
@@ -47,6 +47,9 @@ struct RaceState {
     winner: Option<usize>,
     /// Begins the next attempt.
     timer: Option<ScheduledTask>,
+    /// The first error that a peer has caused. It says more than that of an address without a
+    /// route, which is often the last one.
+    from_peer: Option<Error>,
     /// `None` once the result was reported.
     done: Option<Box<dyn ConnectCallback>>,
 }
@@ -72,8 +75,15 @@ impl Race {
     ) {
         let mut waiting = interleave(addresses);
         waiting.truncate(MAX_ADDRESSES);
-        let state =
-            RaceState { waiting, running: Vec::new(), begun: 0, winner: None, timer: None, done: Some(done) };
+        let state = RaceState {
+            waiting,
+            running: Vec::new(),
+            begun: 0,
+            winner: None,
+            timer: None,
+            from_peer: None,
+            done: Some(done),
+        };
         let race = Arc::new(Race { event_loop, connect, delay, state: Mutex::new(state) });
         let weak = Arc::downgrade(&race);
         attempt.cancels_with(move || {
@@ -196,29 +206,50 @@ impl Race {
     }
 
     fn failed(self: &Arc<Self>, number: usize, error: Error) {
-        let done = {
+        let ended = {
             let mut state = self.state.lock();
             state.running.retain(|(other, _)| *other != number);
             match state.winner {
-                Some(winner) if winner == number => state.done.take(),
+                Some(winner) if winner == number => state.done.take().map(|done| (done, error)),
                 Some(_) => None,
-                None => state.note_failure(&error),
+                None => state.note_failure(error),
             }
         };
-        match done {
-            Some(done) => done.failed(error),
+        match ended {
+            Some((done, error)) => done.failed(error),
             None => self.begin_next(),
         }
     }
 }
 
 impl RaceState {
-    /// Records the failure of an attempt. Returns the callback if it was the last attempt.
-    fn note_failure(&mut self, error: &Error) -> Option<Box<dyn ConnectCallback>> {
-        if !is_about_the_address(error) {
+    /// Records the failure of an attempt. Returns the callback and its error if it was the last
+    /// attempt.
+    fn note_failure(&mut self, error: Error) -> Option<(Box<dyn ConnectCallback>, Error)> {
+        let is_about_the_address = is_about_the_address(&error);
+        if !is_about_the_address {
             self.waiting.clear();
+        } else if is_from_peer(&error) {
+            self.from_peer.get_or_insert_with(|| error.clone());
         }
-        if self.waiting.is_empty() && self.running.is_empty() { self.done.take() } else { None }
+        if !self.waiting.is_empty() || !self.running.is_empty() {
+            return None;
+        }
+        let done = self.done.take()?;
+        let from_peer = self.from_peer.take().filter(|_| is_about_the_address);
+        Some((done, from_peer.unwrap_or(error)))
+    }
+}
+
+/// Returns whether the peer, or the network on the way to it, has caused the error.
+fn is_from_peer(error: &Error) -> bool {
+    use ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable, TimedOut};
+    match error {
+        Error::Io { source, .. } => matches!(
+            source.kind(),
+            ConnectionRefused | ConnectionReset | ConnectionAborted | HostUnreachable | TimedOut
+        ),
+        _ => true,
     }
 }
 
