@@ -234,8 +234,9 @@ where
     /// - [`Error::Full`] if each loop has reached its limit of connections.
     /// - [`Error::ShutDown`] if the loop is shut down.
     /// - The error of a filter that is not established.
-    /// - [`Error::Io`] if the system reports an error. `during` is "resolving an address", "binding
-    ///   the local address", or "connecting" if the peer refuses.
+    /// - [`Error::Io`] if the system reports an error. `operation` is "resolving an address",
+    ///   "opening a socket", "setting a socket's options", "binding the local address", "watching a
+    ///   connection", or "connecting" if the peer refuses.
     ///
     /// On Linux, connecting to a Unix socket whose listener has a full backlog fails with
     /// `WouldBlock` immediately. On other systems the connection is refused.

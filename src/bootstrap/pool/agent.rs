@@ -28,9 +28,9 @@ use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc, time::Duration};
 /// Makes requests to many hosts. It keeps a pool of connections for each scheme, host and port.
 ///
 /// The target of a request is a URL. `https` needs
-/// [`HttpAgentBuilder::tls`]. Names are looked up by the group's
-/// [workers](EventLoopGroup::workers), so no loop waits for a name server. Redirects are not
-/// followed. Clones are handles to the same pools.
+/// [`HttpAgentBuilder::tls`]. Names are looked up on threads of the group that do nothing else, so
+/// no loop waits for a name server. Redirects are not followed. Clones are handles to the same
+/// pools.
 ///
 /// If each of `max_hosts` pools is in use, a request to another host fails with [`Error::Full`].
 /// Otherwise the pool that was not used for the longest time makes room.

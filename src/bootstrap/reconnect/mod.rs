@@ -187,10 +187,10 @@ where
     /// Starts the client. The first attempt is made without a delay, on the group's next loop,
     /// which serves all later connections too.
     ///
-    /// Resolves a host name, which may block. Each later attempt looks it up again, on the group's
-    /// [workers](crate::EventLoopGroup::workers), and uses the known addresses if that fails.
-    /// Several addresses are tried as by [`ClientBootstrap::connect`], beginning with the last
-    /// connected address. An address whose connection was lost before it was stable
+    /// Resolves a host name, which may block. Each later attempt looks it up again, on a thread
+    /// of the group that does nothing else, and uses the known addresses if that fails. Several
+    /// addresses are tried as by [`ClientBootstrap::connect`], beginning with the last connected
+    /// address. An address whose connection was lost before it was stable
     /// ([`reset_after`](Backoff::reset_after)) is tried last.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ fn each_host_and_port_has_its_own_connections() {
     let agent = agent(|builder| builder.connections_per_host(1));
     for _ in 0..5 {
         for site in &sites {
-            // The name is looked up by a worker.
+            // The name is looked up on a thread for lookups.
             let response = get(agent.request(Request::get(&url("LocalHost", site, "/a?b"))).send()).unwrap();
             assert_eq!(response.body, "/a?b");
         }
