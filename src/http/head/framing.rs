@@ -39,6 +39,10 @@ pub(in crate::http) fn response_framing(
     facts: &HeadFacts,
     kind: RequestKind,
 ) -> Result<Framing, HttpError> {
+    // The client must ignore what these responses declare (RFC 9110, section 9.3.6).
+    if kind == RequestKind::Connect && status.is_success() {
+        return Ok(Framing::None);
+    }
     match declared(version, facts)? {
         _ if !kind.allows_body(status) => Ok(Framing::None),
         Framing::Length(0) => Ok(Framing::None),

@@ -250,7 +250,13 @@ fn the_limit_of_a_body_does_not_concern_the_response_to_head() {
 
 #[test]
 fn the_bytes_behind_the_head_of_a_tunnel_go_to_the_next_pipeline() {
-    for head in ["200 OK\r\n", "200 OK\r\nContent-Length: 100\r\n", "204 No Content\r\n"] {
+    for head in [
+        "200 OK\r\n",
+        "200 OK\r\nContent-Length: 100\r\n",
+        "200 OK\r\nContent-Length: 100\r\nTransfer-Encoding: chunked\r\n",
+        "200 OK\r\nTransfer-Encoding: gzip\r\n",
+        "204 No Content\r\n",
+    ] {
         let received = Received::default();
         let seen = received.clone();
         let read = move |ctx: &mut Context<'_, _>, part: Part<Response>| {
