@@ -43,7 +43,7 @@ use std::{sync::Arc, time::Duration};
 /// # Closing
 /// A handler ends the connection with [`Message::Close`]. Afterwards the stage refuses messages
 /// with [`Error::Closed`], ignores another Close, and drops inbound messages until the peer has
-/// answered. A peer that does not answer within
+/// answered. Writes of handles fail with that error too. A peer that does not answer within
 /// [`close_timeout`](super::WebSocketSettings::close_timeout) is disconnected. This time begins
 /// when the peer has accepted all bytes. For these it has the same time, or that of a
 /// [closing channel](crate::channel::ChannelOptions::close_timeout) if it is longer. The server
@@ -99,6 +99,8 @@ impl WebSocketStage {
         ctx.write(Message::Close(frame))?;
         self.phase = Phase::CloseSent;
         self.pong = None;
+        // Their messages would be dropped without an error.
+        ctx.refuse_handles();
         self.limit_closing(ctx);
         Ok(())
     }

@@ -1,7 +1,9 @@
 //! WebSocket clients: refusals, reconnecting, TLS, JSON.
 
 use crate::support::wait::{SECOND, done, receive};
+use bytes::Bytes;
 use netwheel::{
+    codec::RawBytes,
     http::{HttpServer, Part, Request, Response, StatusCode},
     prelude::*,
     reconnect::Backoff,
@@ -138,6 +140,49 @@ fn a_connection_pool_hands_out_connections_after_their_handshake() {
     assert_eq!(HandshakeError::of(&error).unwrap().status(), Some(StatusCode::FORBIDDEN));
     done(pool.acquire()).unwrap().write(Message::text("pooled")).unwrap();
     assert_eq!(receive(&received), Message::text("pooled"));
+}
+
+#[test]
+fn a_connection_that_is_closing_takes_no_messages_of_handles_and_is_not_pooled() {
+    /// The server ends the connection when it has the answer to its Close frame. This one does not.
+    struct NeverEnds;
+
+    impl Handler for NeverEnds {
+        type Read = Bytes;
+        type Write = Bytes;
+
+        fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+            ctx.write(Bytes::from_static(b"\x88\x00"))
+        }
+
+        fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
+            Ok(())
+        }
+    }
+
+    let group = one_thread();
+    let http = HttpServer::new();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_peer| {
+            http.pipeline().on_read(|ctx, part| {
+                let Part::Head(request) = part else { return Ok(()) };
+                ctx.write(WebSocketServer::new().accept(&request).unwrap().into_parts().0.into())?;
+                ctx.replace_pipeline(Pipeline::codec(RawBytes).handler(NeverEnds))
+            })
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let (texts, received) = channel();
+    let client = client(ClientBootstrap::new(&group), texts);
+    let pool = client.pool().size(1).build(server.local_address()).unwrap();
+    let closing = done(pool.acquire()).unwrap();
+    assert_eq!(receive(&received), Message::Close(None));
+    let refused = closing.write(Message::text("lost")).unwrap_err();
+    assert!(matches!(refused.error(), Error::Closed), "{refused:?}");
+    assert!(done(closing.writable()).is_err());
+    let id = closing.id();
+    drop(closing);
+    assert_ne!(done(pool.acquire()).unwrap().id(), id);
 }
 
 #[test]

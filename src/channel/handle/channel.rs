@@ -194,9 +194,13 @@ impl<M> Channel<M> {
     }
 
     /// Returns whether a pool can hand the channel to another user according to the protocol. A
-    /// protocol that does not report its exchanges leaves that to the user.
+    /// protocol that does not report its exchanges leaves that to the user, while the channel takes
+    /// messages.
     pub(crate) fn reuse(&self) -> Reuse {
-        self.shared.exchanges.as_ref().map_or(Reuse::Now, |exchanges| exchanges.reuse())
+        match self.shared.exchanges.as_ref().map_or(Reuse::Now, |exchanges| exchanges.reuse()) {
+            Reuse::Now if !self.takes_writes() => Reuse::Never,
+            reuse => reuse,
+        }
     }
 
     /// Calls `callback` when no exchange is in progress; see [`Exchanges::when_idle`].

@@ -114,6 +114,13 @@ impl<S: Stage> StageContext<'_, S> {
         self.state.reconnect_after().is_zero()
     }
 
+    /// Refuses further messages of handles with [`Error::Closed`], because this stage ends the
+    /// connection. The pipeline still writes.
+    #[cfg(feature = "websocket")]
+    pub(crate) fn refuse_handles(&mut self) {
+        self.state.refuse_handles();
+    }
+
     /// Announces that this stage closes the channel behind the next exchange, so that the default
     /// [`shutdown`](crate::Handler::shutdown) of the handler does not close it.
     #[cfg(feature = "http")]

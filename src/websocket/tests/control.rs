@@ -91,11 +91,14 @@ fn our_second_close_is_a_no_op_and_messages_behind_the_first_are_refused() {
     handle.write(Message::close(CloseCode::NORMAL, "")).unwrap();
     handle.write(Message::close(CloseCode::GOING_AWAY, "")).unwrap();
     handle.write(Message::Ping("x".into())).unwrap();
+    let queued = handle.write_tracked(Message::text("late")).unwrap();
     channel.run_pending();
     assert_eq!(sent(&mut channel, true), [Message::close(CloseCode::NORMAL, "")]);
-    let refused = handle.write_tracked(Message::text("late")).unwrap();
-    channel.run_pending();
-    assert!(matches!(refused.take(), Some(Err(Error::Closed))));
+    assert!(matches!(queued.take(), Some(Err(Error::Closed))));
+    for handle in [handle, channel.channel()] {
+        let refused = handle.write(Message::text("late")).unwrap_err();
+        assert!(matches!(refused.error(), Error::Closed));
+    }
     assert!(channel.is_open(), "the peer has not answered");
     // Pings and data of the peer are ignored by now.
     channel.write_inbound(&[client(PING, "x"), client(TEXT, "x")].concat()).unwrap();

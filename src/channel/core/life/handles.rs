@@ -5,6 +5,15 @@ use crate::channel::{ChannelShared, SizeHint};
 use std::sync::Arc;
 
 impl ChannelState {
+    /// Refuses further messages of handles, as if the output had ended. The pipeline still writes.
+    #[cfg(feature = "websocket")]
+    pub(crate) fn refuse_handles(&mut self) {
+        self.status.set(Memory::HANDLES_REFUSED);
+        if let Some(shared) = self.shared.get() {
+            shared.set_output_ended();
+        }
+    }
+
     /// Returns the state that the handles of this channel share. Created at the first request.
     pub(crate) fn share(&self, services: &LoopServices, size_hint: SizeHint) -> Arc<ChannelShared> {
         self.shared.get_or_init(|| Arc::new(self.new_shared(services, size_hint))).clone()
@@ -25,7 +34,7 @@ impl ChannelState {
         } else if !self.status.is_open() {
             shared.set_closing();
         }
-        if self.status.output_is_over() {
+        if self.status.output_is_over() || self.status.has(Memory::HANDLES_REFUSED) {
             shared.set_output_ended();
         }
         shared.producers.add_unconfirmed(self.outbound.unanswered());

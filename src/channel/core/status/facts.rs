@@ -136,4 +136,6 @@ fact_set! {
     AGED,
     /// A stage closes the channel behind the last exchange.
     ENDS_LATER,
+    /// A stage ends the connection: the channel takes no further messages of handles.
+    HANDLES_REFUSED,
 }
