@@ -28,8 +28,8 @@ const REPEATS: u32 = 3;
 pub(super) struct PooledCall<A: CallAnswer> {
     settings: RequestSettings,
     request: Request,
-    /// The loop that has the timers.
-    timers: EventLoop,
+    /// The loop whose time is used.
+    clock: EventLoop,
     /// The time of the loop at the start.
     started: u64,
     state: Mutex<State<A>>,
@@ -95,8 +95,8 @@ impl<A: CallAnswer> Step<A> {
 impl<A: CallAnswer> PooledCall<A> {
     pub(super) fn start(settings: RequestSettings, request: Request) -> Completion<A> {
         let group = settings.source.group();
-        let timers = group.next_for_timers().clone();
-        let (started, loops) = (timers.now(), group.loop_ids());
+        let clock = group.next_for_timers().clone();
+        let (started, loops) = (clock.now(), group.loop_ids());
         let state = State {
             reply: None,
             step: Step::None,
@@ -106,11 +106,11 @@ impl<A: CallAnswer> PooledCall<A> {
             repeats: 0,
             retries_left: settings.retries,
             delays: Retries::new(settings.backoff.clone()),
-            dice: fastrand::Rng::with_seed(timers.shared.random.next()),
+            dice: fastrand::Rng::with_seed(clock.shared.random.next()),
             was_sent: false,
         };
         let state = Mutex::new(state);
-        let call = Arc::new(PooledCall { settings, request, timers, started, state });
+        let call = Arc::new(PooledCall { settings, request, clock, started, state });
         let weak = Arc::downgrade(&call);
         // Waiting on any of these loops could deadlock, as for `acquire`.
         let (reply, response) = cancellable_of_all(loops, move |unwanted| {
@@ -125,7 +125,7 @@ impl<A: CallAnswer> PooledCall<A> {
 
     /// Begins an attempt.
     fn attempt(self: &Arc<Self>) {
-        let now = self.timers.now();
+        let now = self.clock.now();
         let end = self.started.saturating_add(nanos(self.settings.timeout));
         let attempt_end = now.saturating_add(nanos(self.settings.attempt_timeout));
         {
@@ -249,7 +249,7 @@ impl<A: CallAnswer> PooledCall<A> {
         drop(result);
         let number = self.state.lock().step_number;
         let me = Resume(Some(self.clone()));
-        let timer = self.timers.schedule_for_reply(self.timers.after(delay), move || me.run());
+        let timer = self.schedule(delay, move || me.run());
         // A refused task was dropped, which ends the call.
         if let Ok(timer) = timer {
             self.keep_timer(number, timer);
@@ -321,7 +321,7 @@ impl<A: CallAnswer> PooledCall<A> {
 
     /// Returns the time that is left for the call.
     fn left(&self) -> Duration {
-        let spent = self.timers.now().saturating_sub(self.started);
+        let spent = self.clock.now().saturating_sub(self.started);
         self.settings.timeout.saturating_sub(Duration::from_nanos(spent))
     }
 
@@ -329,7 +329,7 @@ impl<A: CallAnswer> PooledCall<A> {
     fn attempt_left(&self) -> Duration {
         match self.state.lock().deadline {
             u64::MAX => Duration::MAX,
-            deadline => Duration::from_nanos(deadline.saturating_sub(self.timers.now())),
+            deadline => Duration::from_nanos(deadline.saturating_sub(self.clock.now())),
         }
     }
 
@@ -337,6 +337,11 @@ impl<A: CallAnswer> PooledCall<A> {
     fn timed_out(&self) -> Error {
         let after = if self.left().is_zero() { self.settings.timeout } else { self.settings.attempt_timeout };
         Error::timed_out("a call", after.min(self.settings.timeout))
+    }
+
+    fn schedule(&self, delay: Duration, task: impl FnOnce() + Send + 'static) -> Result<ScheduledTask> {
+        let event_loop = self.settings.source.group().next_for_timers();
+        event_loop.schedule_for_reply(event_loop.after(delay), task)
     }
 
     /// Limits the time until the attempt has a channel. Its loop watches the time from then on.
@@ -348,21 +353,43 @@ impl<A: CallAnswer> PooledCall<A> {
             }
             (state.deadline, state.step_number)
         };
-        let weak: Weak<Self> = Arc::downgrade(self);
-        let timer = self.timers.schedule_for_reply(deadline, move || {
-            let Some(call) = weak.upgrade() else { return };
-            let mut state = call.state.lock();
-            if state.step_number != number {
-                return;
-            }
-            let ended = state.replace_step(Step::None);
-            drop(state);
-            drop(ended);
-            call.retry(Err(NotSent::error(call.timed_out())));
-        });
-        // Without its loop, the pool fails the acquire.
-        if let Ok(timer) = timer {
+        let left = Duration::from_nanos(deadline.saturating_sub(self.clock.now()));
+        let limit = AcquireLimit { call: Arc::downgrade(self), number };
+        // A refused limit has been dropped, which sets another one.
+        if let Ok(timer) = self.schedule(left, move || limit.expire()) {
             self.keep_timer(number, timer);
+        }
+    }
+}
+
+/// The limit of the time until an attempt has a channel. A loop that ends drops it.
+struct AcquireLimit<A: CallAnswer> {
+    call: Weak<PooledCall<A>>,
+    number: u64,
+}
+
+impl<A: CallAnswer> AcquireLimit<A> {
+    fn expire(self) {
+        let Some(call) = self.call.upgrade() else { return };
+        let mut state = call.state.lock();
+        if state.step_number != self.number {
+            return;
+        }
+        let ended = state.replace_step(Step::None);
+        drop(state);
+        drop(ended);
+        call.retry(Err(NotSent::error(call.timed_out())));
+    }
+}
+
+impl<A: CallAnswer> Drop for AcquireLimit<A> {
+    fn drop(&mut self) {
+        let Some(call) = self.call.upgrade() else { return };
+        // The step has ended if the limit has expired or was cancelled.
+        let is_current = call.state.lock().step_number == self.number;
+        // Without any loop, the pool fails the acquire.
+        if is_current && !call.settings.source.group().next_for_timers().is_shutting_down() {
+            call.limit_acquiring();
         }
     }
 }

@@ -58,8 +58,6 @@ type NextPair<M> = (Waiter<Completer<PooledChannel<M>>>, Acquired<M>);
 
 pub(super) struct PoolService<M: 'static> {
     pub(super) group: EventLoopGroup,
-    /// The loop that has the timers of the waiters.
-    pub(super) timers: EventLoop,
     settings: PoolSettings,
     call: Box<ConnectFn>,
     hooks: PoolHooks<M>,
@@ -74,8 +72,7 @@ impl<M: 'static> PoolService<M> {
         hooks: PoolHooks<M>,
     ) -> Arc<Self> {
         let pool_state = Mutex::new(PoolState::new(settings.size, settings.order));
-        let timers = group.next_for_timers().clone();
-        Arc::new(PoolService { group, timers, settings, call, hooks, pool_state })
+        Arc::new(PoolService { group, settings, call, hooks, pool_state })
     }
 
     // ---- acquiring ------------------------------------------------------------------------------
@@ -123,7 +120,7 @@ impl<M: 'static> PoolService<M> {
         let waiting = pool_state.wait(Waiter { number, completer, timer: None }, limit);
         drop(pool_state);
         match waiting {
-            Ok(()) => self.set_alarm(number),
+            Ok(()) => self.set_alarm(number, self.settings.timeout),
             Err(waiter) => {
                 waiter.completer.complete(Err(Error::Full { resource: Resource::PoolWaiters, limit }))
             }
@@ -135,12 +132,13 @@ impl<M: 'static> PoolService<M> {
         Error::TimedOut { operation: "acquiring a channel", after: self.settings.timeout }
     }
 
-    fn set_alarm(self: &Arc<Self>, number: u64) {
-        let alarm = Alarm { service: Arc::downgrade(self), number };
+    fn set_alarm(self: &Arc<Self>, number: u64, left: Duration) {
+        let event_loop = self.group.next_for_timers().clone();
+        let due = event_loop.after(left);
+        let alarm = Alarm { service: Arc::downgrade(self), number, event_loop: event_loop.clone(), due };
         // The number of these timers is bounded by the number of waiters.
-        let timer =
-            self.timers.schedule_for_reply(self.timers.after(self.settings.timeout), move || alarm.ring());
-        // A refused alarm has been dropped, which completes the acquire.
+        let timer = event_loop.schedule_for_reply(due, move || alarm.ring());
+        // A refused alarm has been dropped, which sets another one or completes the acquire.
         let Ok(timer) = timer else { return };
         let mut pool_state = self.pool_state.lock();
         match pool_state.waiter(number) {
@@ -150,6 +148,19 @@ impl<M: 'static> PoolService<M> {
                 timer.cancel();
             }
         }
+    }
+
+    /// Moves an alarm that has not rung, because its loop ends, to another loop.
+    fn move_alarm(self: &Arc<Self>, alarm: &Alarm<M>) {
+        // No waiter has this number if the alarm has rung or was cancelled.
+        if self.pool_state.lock().waiter(alarm.number).is_none() {
+            return;
+        }
+        if self.group.next_for_timers().is_shutting_down() {
+            return self.expire(alarm.number, Error::ShutDown);
+        }
+        let left = alarm.due.saturating_sub(alarm.event_loop.now());
+        self.set_alarm(alarm.number, Duration::from_nanos(left));
     }
 
     /// Ends the wait of an acquire, with a new channel or an error.
@@ -288,7 +299,7 @@ impl<M: 'static> PoolService<M> {
             waiter.completer.complete(Err(Error::Closed));
         }
         free.iter().for_each(Channel::close);
-        making.iter().for_each(|attempt| attempt.cancel(&self.timers.shared));
+        making.iter().for_each(|attempt| attempt.cancel(&self.group.next_for_timers().shared));
     }
 }
 
@@ -368,10 +379,13 @@ impl<M: 'static> Drop for Making<M> {
     }
 }
 
-/// The timeout of an acquire. It rings, or is dropped by a loop that shuts down.
+/// The timeout of an acquire. It rings, or is dropped by a loop that shuts down, which moves it.
 struct Alarm<M: 'static> {
     service: Weak<PoolService<M>>,
     number: u64,
+    event_loop: EventLoop,
+    /// When it rings, in the time of the loop.
+    due: u64,
 }
 
 impl<M: 'static> Alarm<M> {
@@ -385,9 +399,8 @@ impl<M: 'static> Alarm<M> {
 
 impl<M: 'static> Drop for Alarm<M> {
     fn drop(&mut self) {
-        // No waiter has this number if the alarm has rung or was cancelled.
         if let Some(service) = self.service.upgrade() {
-            service.expire(self.number, Error::ShutDown);
+            service.move_alarm(self);
         }
     }
 }

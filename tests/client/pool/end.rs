@@ -12,13 +12,14 @@ use crate::support::{
     wait::done,
 };
 use bytes::Bytes;
-use netwheel::{prelude::*, testing::ManualClock};
+use netwheel::{prelude::*, shutdown::ShutdownOptions, testing::ManualClock};
 use std::{
     io::ErrorKind,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
+    time::Duration,
 };
 
 #[test]
@@ -190,4 +191,63 @@ fn h_21_shutting_down_the_loops_fails_all_waiters() {
     assert_eq!(trial.counts(), (0, 0, 0));
     assert!(matches!(done(trial.pool.acquire()), Err(Error::ShutDown)));
     assert_eq!(trial.counts(), (0, 0, 0));
+}
+
+#[test]
+fn h_21_waiters_outlast_the_loop_of_their_timers() {
+    for dies in 0..2 {
+        let clock = ManualClock::new();
+        let group = EventLoopGroup::builder().threads(2).clock(clock.clone()).build().unwrap();
+        let servers = one_loop();
+        let (server, _at_server) = serve(&servers, Settings::new(), silent);
+        let pool = pool(&group, server.local_address(), |pool| pool.size(2));
+        // One channel is on each loop.
+        let _held = [(); 2].map(|()| done(pool.acquire()).unwrap());
+        let waiting = [(); 3].map(|()| pool.acquire());
+        let options = ShutdownOptions::new().quiet_period(Duration::ZERO);
+        done(group.event_loops()[dies].shutdown(options)).unwrap();
+        let [first, others @ ..] = waiting;
+        // It gets the place of the channel that has closed.
+        let _first = done(first).unwrap();
+        assert!(others.iter().all(|acquire| !acquire.is_done()), "loop {dies}");
+        clock.advance(Duration::from_secs(10));
+        for acquire in others {
+            assert!(matches!(done(acquire), Err(Error::TimedOut { .. })), "loop {dies}");
+        }
+        end(&group);
+        end(&servers);
+    }
+}
+
+#[cfg(feature = "http")]
+#[test]
+fn h_21_the_time_of_a_request_outlasts_the_loop_that_watches_it() {
+    use crate::support::wait::wait_until;
+    use netwheel::http::{HttpClient, HttpSettings, NotSent, Request};
+    for dies in 0..2 {
+        let clock = ManualClock::new();
+        let group = EventLoopGroup::builder().threads(2).clock(clock.clone()).build().unwrap();
+        // It answers nothing.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let settings = HttpSettings::new().reuse_timeout(Duration::from_secs(3600));
+        let http = HttpClient::with(settings).unwrap().host("h");
+        let client = ClientBootstrap::new(&group).pipeline(move |_peer| http.calls(1024));
+        let pool = client.pool().size(2).acquire_timeout(Duration::MAX);
+        let pool = pool.build(listener.local_addr().unwrap()).unwrap();
+        let _held = [(); 2].map(|()| done(pool.acquire()).unwrap());
+        let request = |seconds| pool.request(Request::get("/")).timeout(Duration::from_secs(seconds)).send();
+        let requests = [3600, 10, 10, 10].map(request);
+        let options = ShutdownOptions::new().quiet_period(Duration::ZERO);
+        done(group.event_loops()[dies].shutdown(options)).unwrap();
+        // The first one gets the place of the channel that has closed.
+        wait_until("the others wait", || pool.waiters() == 3 && pool.acquired() == 2);
+        let [_first, others @ ..] = requests;
+        clock.advance(Duration::from_secs(10));
+        for request in others {
+            let error = done(request).unwrap_err();
+            let cause = NotSent::of(&error).unwrap().cause();
+            assert!(matches!(cause, Error::TimedOut { .. }), "loop {dies}: {cause}");
+        }
+        end(&group);
+    }
 }
