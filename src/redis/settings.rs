@@ -30,7 +30,8 @@ settings! {
         max_subscriptions(count: usize) = 65_536, "65,536", range 1..=16_777_216 => "1 to 16777216",
             reached "`Error::Full`";
         /// Sets the number of channels in one `SUBSCRIBE` or `UNSUBSCRIBE`. After a reconnect, the
-        /// subscriptions are renewed in batches of this size.
+        /// subscriptions are renewed in batches of this size. A batch is smaller if it would exceed
+        /// [`RespLimits::max_elements`](crate::codec::RespLimits::max_elements).
         subscribe_batch(channels: usize) = 128, "128", range 1..=4096 => "1 to 4096";
         /// Sets the time in which a TCP connection must be established, with each address.
         connect_timeout(limit: Duration) = Duration::from_secs(5), "5 s", reached "the next attempt";

@@ -185,6 +185,8 @@ impl RedisClient {
     /// - [`Error::Full`] if there are
     ///   [`max_subscriptions`](super::super::RedisSettings::max_subscriptions), or the queue of the
     ///   loop is full.
+    /// - [`Error::Encode`] if the name is longer than
+    ///   [`max_bulk_len`](crate::codec::RespLimits::max_bulk_len).
     ///
     /// ```no_run
     /// use netwheel::{prelude::*, redis::{RedisClient, SubscriptionEvent}};
@@ -222,7 +224,7 @@ impl RedisClient {
             return known;
         }
         // Without the lock: starting a connection sends mail.
-        let lane = SubscriptionLane::new(connector.settings.clone());
+        let lane = SubscriptionLane::new(connector.settings.clone(), connector.limits.clone());
         let channel = connector.connect(RedisConnection::Subscriptions, lane.clone())?;
         // Before another thread can close the lane, which needs the channel for that.
         lane.attach(channel.clone());

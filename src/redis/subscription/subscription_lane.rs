@@ -1,8 +1,9 @@
 //! `SubscriptionLane`: the connection for subscriptions.
 //!
 //! Invariants: each request has a place in `expected` until all of its confirmations, or its error,
-//! have arrived. Sinks are called on the loop of the connection, without the lock. Any thread may
-//! join and leave.
+//! have arrived. Each request can be encoded, because one that cannot ends the connection, and the
+//! next one in the same way. Sinks are called on the loop of the connection, without the lock. Any
+//! thread may join and leave.
 
 use super::{
     event::{Sink, SubscriptionEvent},
@@ -10,8 +11,8 @@ use super::{
 };
 use crate::{
     bootstrap::ReconnectingChannel,
-    codec::RespValue,
-    error::{Error, PeerError, Resource, Result, caught},
+    codec::{RespLimits, RespValue},
+    error::{EncodeError, Error, PeerError, Resource, Result, caught},
     log_throttle::{PANICS, log_throttled, off_loop},
     redis::{
         connection::{Duty, Link, LinkOutput, LinkWake},
@@ -27,6 +28,7 @@ use std::{collections::VecDeque, convert::Infallible, sync::Arc};
 
 pub(in crate::redis) struct SubscriptionLane {
     settings: RedisSettings,
+    limits: RespLimits,
     state: Locked<SubscriptionState>,
 }
 
@@ -70,8 +72,8 @@ impl Drop for AttachedLane {
 }
 
 impl SubscriptionLane {
-    pub(in crate::redis) fn new(settings: RedisSettings) -> Arc<Self> {
-        Arc::new(SubscriptionLane { settings, state: Locked::default() })
+    pub(in crate::redis) fn new(settings: RedisSettings, limits: RespLimits) -> Arc<Self> {
+        Arc::new(SubscriptionLane { settings, limits, state: Locked::default() })
     }
 
     /// Sets the connection of the lane.
@@ -84,9 +86,13 @@ impl SubscriptionLane {
     /// Adds a sink, and returns its id.
     ///
     /// # Errors
-    /// [`RedisError::Closed`] if the client is closed, or [`Error::Full`] if there are too many
-    /// subscriptions.
+    /// [`RedisError::Closed`] if the client is closed, [`Error::Full`] if there are too many
+    /// subscriptions, or [`Error::Encode`] if the name is too long.
     pub(super) fn join(&self, channel: &Bytes, sink: Sink) -> Result<u64> {
+        let (length, longest) = (channel.len(), self.limits.max_bulk_len);
+        if length > longest {
+            return Err(EncodeError::too_long("channel name", length as u64, longest as u64).into());
+        }
         let limit = self.settings.max_subscriptions;
         let joined = self.state.change(|state| {
             if state.is_closed {
@@ -140,7 +146,8 @@ impl SubscriptionLane {
     /// Takes the next requests. If there are none, the loop has to be woken for the next
     /// change.
     fn next(&self) -> Option<Work> {
-        let batch = self.settings.subscribe_batch;
+        // The name of the command is an element, too.
+        let batch = self.settings.subscribe_batch.min(self.limits.max_elements - 1).max(1);
         self.state.change(|state| {
             if state.is_draining || state.singles.is_empty() && !state.registry.has_changes() {
                 state.is_woken = false;

@@ -3,6 +3,7 @@
 use super::{
     outcome,
     servers::{TestServer, group, redis, with_each},
+    subscriptions::subscribe,
 };
 use crate::support::{
     nobody::Nobody,
@@ -11,7 +12,7 @@ use crate::support::{
 use netwheel::{
     Error, EventLoopGroup,
     codec::{RespLimits, RespValue},
-    error::Resource,
+    error::{EncodeError, Resource},
     reconnect::Backoff,
     redis::{RedisClient, RedisCommand, RedisEvent, RedisSettings},
     shutdown::ShutdownOptions,
@@ -245,6 +246,44 @@ fn subscriptions_beyond_the_limit_are_refused() {
     assert!(matches!(refused, Error::Full { resource: Resource::RedisSubscriptions, limit: 2, .. }));
     first.close();
     let _third = redis.subscribe("b", |_| ()).unwrap();
+}
+
+#[test]
+fn a_channel_whose_name_is_too_long_is_refused() {
+    let server = TestServer::simulated(&redis());
+    let redis = RedisClient::builder(&server.group, &server.url)
+        .resp_limits(RespLimits::new().max_bulk_len(8192))
+        .connect()
+        .unwrap();
+    let refused = redis.subscribe("x".repeat(8193), |_| ());
+    assert!(matches!(
+        refused.err(),
+        Some(Error::Encode(EncodeError::TooLong { length: 8193, limit: 8192, .. }))
+    ));
+    let (told, events) = channel();
+    let _longest = subscribe(&redis, &"x".repeat(8192), &told);
+    assert_eq!(receive(&events), "subscribed");
+}
+
+#[test]
+fn a_batch_of_channels_fits_into_a_request() {
+    with_each(|server| {
+        let group = EventLoopGroup::builder().threads(1).build().unwrap();
+        let redis = RedisClient::builder(&group, &server.url)
+            .resp_limits(RespLimits::new().max_elements(50))
+            .connect()
+            .unwrap();
+        let (told, events) = channel();
+        // The loop of the connection sees all of them at once.
+        let client = redis.clone();
+        let all = move || -> Vec<_> {
+            (0..100).map(|n| subscribe(&client, &format!("channel{n}"), &told)).collect()
+        };
+        let _subscriptions = done(group.next().call(all)).unwrap();
+        for _ in 0..100 {
+            assert_eq!(receive(&events), "subscribed", "with {}", server.name);
+        }
+    });
 }
 
 #[test]
