@@ -55,6 +55,16 @@ impl<S: Stage> StageContext<'_, S> {
         written
     }
 
+    /// Writes a message that is accepted even if the buffer is full. For a short message without
+    /// which the peer would wait in a state that other messages do not expect.
+    #[cfg(feature = "redis")]
+    pub(crate) fn write_beyond_limit(&mut self, message: S::WriteOut) -> Result {
+        let limit = self.state.lift_limit_for_message();
+        let written = self.write(message);
+        self.state.outbound.restore_limit(limit);
+        written
+    }
+
     /// Requests that [`write`](Stage::write) is called with this message for each channel, also if
     /// a [`ChannelGroup`](crate::ChannelGroup) broadcasts it. Call this before anything that
     /// concerns this channel only, and return the error.

@@ -25,6 +25,12 @@ pub(in crate::redis) trait LinkOutput {
     /// [`Error::Full`] or [`Error::Encode`] if it was not written.
     fn write(&mut self, request: Vec<bytes::Bytes>) -> Result;
 
+    /// Writes a short request even if the output is full.
+    ///
+    /// # Errors
+    /// The reason why nothing more can be written.
+    fn write_beyond_limit(&mut self, request: Vec<bytes::Bytes>) -> Result;
+
     /// Returns whether the pending output is within the water marks. After `false`,
     /// [`Duty::send`] is called when it is again.
     fn is_writable(&self) -> bool;

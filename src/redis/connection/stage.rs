@@ -74,6 +74,10 @@ impl LinkOutput for Ctx<'_> {
         StageContext::write(self, RespValue::command(request))
     }
 
+    fn write_beyond_limit(&mut self, request: Vec<Bytes>) -> Result {
+        StageContext::write_beyond_limit(self, RespValue::command(request))
+    }
+
     fn is_writable(&self) -> bool {
         StageContext::is_writable(self)
     }

@@ -37,6 +37,10 @@ impl LinkOutput for Forgetful {
         Ok(())
     }
 
+    fn write_beyond_limit(&mut self, request: Vec<Bytes>) -> Result {
+        self.write(request)
+    }
+
     fn is_writable(&self) -> bool {
         true
     }

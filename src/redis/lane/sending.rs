@@ -30,7 +30,7 @@ impl CommandLane {
     /// Sends a command that was taken from the queue.
     ///
     /// # Errors
-    /// The reason to close the connection, if only a part of a transaction was written.
+    /// The reason to close the connection, if a transaction was begun and cannot be discarded.
     fn send_one(&self, waiting: WaitingCommand, server: &ServerInfo, output: &mut dyn LinkOutput) -> Result {
         let WaitingCommand { command, caller } = waiting;
         let bytes = command.bytes();
@@ -81,7 +81,7 @@ impl CommandLane {
         });
         match discarded {
             // The end of the connection discards the commands too.
-            Some(error) => output.write(vec!["DISCARD".into()]).map_err(|_| error),
+            Some(error) => output.write_beyond_limit(vec!["DISCARD".into()]).map_err(|_| error),
             None => Ok(()),
         }
     }

@@ -186,6 +186,22 @@ fn a_transaction_that_does_not_fit_is_discarded_and_the_connection_stays() {
 }
 
 #[test]
+fn a_transaction_that_leaves_no_room_is_discarded_and_the_connection_stays() {
+    with_each(|server| {
+        let redis = server.client();
+        done(redis.connected()).unwrap();
+        // `MULTI` takes 15 bytes, and each command 1,048,575. So 16 commands leave one byte of the
+        // 16 MiB, which is too little for `DISCARD` too.
+        let set = || RedisCommand::new("SET").arg("k").arg("x".repeat(1_048_575 - 32));
+        let transaction = redis.call(RedisCommand::transaction((0..17).map(|_| set())));
+        let next = redis.call(["INCR", "n"]);
+        assert_eq!(outcome(done(transaction)), "not sent: Full", "with {}", server.name);
+        assert_eq!(outcome(done(next)), "1", "with {}", server.name);
+        assert_eq!(redis.stats().connects, 1);
+    });
+}
+
+#[test]
 fn commands_that_nobody_waits_for_make_room() {
     let group = group();
     let (redis, _nobody) = unconnected(&group, RedisSettings::new().max_pending(3));

@@ -142,6 +142,14 @@ impl ChannelState {
         limit
     }
 
+    /// Lifts the limit for one message. Returns the limit.
+    #[cfg(feature = "redis")]
+    pub(crate) fn lift_limit_for_message(&mut self) -> usize {
+        let limit = self.outbound.limit(&self.config);
+        self.outbound.admit(&self.config);
+        limit
+    }
+
     /// Lends the state to a write of a stage, which began at `mark` with this limit.
     #[inline(always)]
     pub(crate) fn begin_stage_write(&mut self, mark: OutboundMark, limit: usize) -> StageWrite<'_> {
