@@ -48,7 +48,7 @@ impl WaitingCommand {
 pub(super) struct SentRequest {
     /// `None` if the caller has given up.
     pub(super) caller: Option<Caller>,
-    bytes: usize,
+    pub(super) bytes: usize,
     kind: SentKind,
 }
 
@@ -71,7 +71,7 @@ pub(super) enum Paired {
     /// The command may have been executed.
     Uncertain(Option<Caller>, Error),
     /// The server does not know the script. The call is to be sent again, also for the second
-    /// time. Later commands wait until all requests that were sent before are answered, so that
+    /// time, and counts as taken until `sent_again` or `not_sent` is called. Later commands wait until all requests that were sent before are answered, so that
     /// calls keep their order. The flag says whether this call is the first one for which they
     /// wait.
     UnknownScript(Box<ScriptCall>, SentRequest, bool),
@@ -91,7 +91,8 @@ pub(super) struct Given {
 pub(super) struct LaneQueue {
     waiting: VecDeque<WaitingCommand>,
     sent: VecDeque<SentRequest>,
-    /// Commands that were taken and are not in `sent` yet.
+    /// Commands that were taken from `waiting`, or from `sent` because of an unknown script, and
+    /// are not in `sent` yet.
     taken: usize,
     /// The requests in `sent` that must be answered before the next command is sent.
     held: usize,
@@ -150,7 +151,7 @@ impl LaneQueue {
     /// Records that a call of a script was sent again, as this kind of request.
     pub(super) fn sent_again(&mut self, mut request: SentRequest, kind: SentKind) {
         request.kind = kind;
-        self.bytes += request.bytes;
+        self.taken -= 1;
         self.sent.push_back(request);
     }
 
@@ -184,6 +185,8 @@ impl LaneQueue {
                 if is_first {
                     self.held = self.sent.len();
                 }
+                self.taken += 1;
+                self.bytes += bytes;
                 Paired::UnknownScript(call, SentRequest { caller, bytes, kind: SentKind::Command }, is_first)
             }
             (_, Outcome::Reply(reply)) => Paired::Done(caller, reply),

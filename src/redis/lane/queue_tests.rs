@@ -119,12 +119,29 @@ fn a_script_that_the_server_does_not_know_is_sent_again() {
     let Paired::UnknownScript(_, request, true) = queue.reply(error("NOSCRIPT No matching script.")) else {
         panic!("unknown")
     };
+    assert_eq!((queue.len(), queue.bytes()), (2, bytes));
     queue.sent_again(request, SentKind::Command);
     assert_eq!((queue.len(), queue.bytes()), (2, bytes));
     assert_eq!(done(&mut queue, RespValue::Integer(2)), RespValue::Integer(2));
     let again = error("NOSCRIPT No matching script.");
     assert_eq!(done(&mut queue, again.clone()), again, "it had the source");
     assert_eq!((queue.len(), queue.bytes()), (0, 0));
+}
+
+#[test]
+fn a_call_that_is_to_be_sent_again_is_not_settled() {
+    let mut queue = LaneQueue::default();
+    let command = RedisScript::new("return 1").command(["k"], ["a"]);
+    let server = ServerInfo::read(&RespValue::Null, &RespValue::Null);
+    let Ok(CommandRequest::Script(call)) = command.into_request(&server) else { panic!("a script") };
+    let _script = send(&mut queue, SentKind::Script(call), 10);
+    let bytes = queue.bytes();
+    let Paired::UnknownScript(_, request, true) = queue.reply(error("NOSCRIPT No matching script.")) else {
+        panic!("unknown")
+    };
+    assert_eq!((queue.len(), queue.bytes(), queue.is_settled()), (1, bytes, false));
+    queue.not_sent(request.bytes);
+    assert_eq!((queue.len(), queue.bytes(), queue.is_settled()), (0, 0, true));
 }
 
 #[test]

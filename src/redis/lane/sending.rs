@@ -124,6 +124,7 @@ impl CommandLane {
         match output.write(arguments) {
             Ok(()) => self.state.change(|state| (state.queue.sent_again(request, kind), ())),
             Err(error) => {
+                self.state.change(|state| (state.queue.not_sent(request.bytes), ()));
                 if let Some(caller) = request.caller {
                     caller.fail(RedisError::NotSent(error));
                 }
