@@ -59,7 +59,6 @@ pub(super) fn check(arguments: &[Bytes]) -> Result<(), Error> {
     if BLOCKING.iter().any(is) {
         return refuse("would block the other callers of the connection");
     }
-    let has = |argument: &Bytes, known: &str| argument.eq_ignore_ascii_case(known.as_bytes());
     let subcommand = rest.first();
     if is(&"CLIENT") && subcommand.is_some_and(|name| CLIENT.iter().any(|known| has(name, known))) {
         return refuse("changes the state of a connection that other callers use");
@@ -67,12 +66,34 @@ pub(super) fn check(arguments: &[Bytes]) -> Result<(), Error> {
     if is(&"SCRIPT") && subcommand.is_some_and(|name| has(name, "DEBUG")) {
         return refuse("DEBUG changes the state of a connection that other callers use");
     }
-    // The names of streams follow the word STREAMS.
-    let mut options = rest.iter().take_while(|argument| !has(argument, "STREAMS"));
-    if (is(&"XREAD") || is(&"XREADGROUP")) && options.any(|option| has(option, "BLOCK")) {
+    if (is(&"XREAD") || is(&"XREADGROUP")) && has_block(rest) {
         return refuse("with BLOCK would block the other callers of the connection");
     }
     Ok(())
+}
+
+/// Returns whether the arguments of `XREAD` or `XREADGROUP` have the option `BLOCK`, and not only a
+/// name that is equal to it.
+fn has_block(arguments: &[Bytes]) -> bool {
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        if has(argument, "BLOCK") {
+            return true;
+        }
+        if has(argument, "STREAMS") {
+            // The names of streams follow.
+            return false;
+        }
+        if has(argument, "GROUP") {
+            // The names of the group and of the consumer follow.
+            arguments.nth(1);
+        }
+    }
+    false
+}
+
+fn has(argument: &Bytes, known: &str) -> bool {
+    argument.eq_ignore_ascii_case(known.as_bytes())
 }
 
 #[cfg(test)]
@@ -100,6 +121,8 @@ mod tests {
             "BLPOP k 0",
             "XREAD BLOCK 0 STREAMS s 0",
             "xreadgroup group g c count 1 block 5 streams s >",
+            "XREADGROUP GROUP streams c BLOCK 0 STREAMS s >",
+            "XREADGROUP COUNT 1 GROUP g streams BLOCK 0 STREAMS s >",
         ] {
             assert!(matches!(check_text(request), Err(Error::Encode(_))), "{request}");
         }
@@ -111,6 +134,7 @@ mod tests {
             "GET k",
             "CLIENT ID",
             "XREAD COUNT 5 STREAMS BLOCK 0",
+            "XREADGROUP GROUP block block COUNT 5 STREAMS block >",
             "EVAL return 0",
             "SCRIPT FLUSH",
             "unknown",
