@@ -92,15 +92,15 @@ impl<T: Terminator> Terminated<T> {
         if let Some(message) = self.decode(input)? {
             return Ok(Some(message));
         }
-        match self.dropped.take() {
-            Some(dropped) if !self.fail_fast => {
-                let length = dropped + self.terminator.cut_off_len(input) as u64;
-                input.clear();
-                self.scanned = 0;
-                Err(self.too_long(length))
-            }
-            _ => Ok(None),
+        let dropped = self.dropped.take();
+        let length = dropped.unwrap_or(0) + self.terminator.cut_off_len(input) as u64;
+        if length <= self.max_len as u64 {
+            return Ok(None);
         }
+        input.clear();
+        self.scanned = 0;
+        let is_reported = dropped.is_some() && self.fail_fast;
+        if is_reported { Ok(None) } else { Err(self.too_long(length)) }
     }
 
     /// Drops a message that is too long, whose terminator was found. Returns its error, unless that

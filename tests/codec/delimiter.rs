@@ -133,6 +133,29 @@ fn the_end_of_the_stream_drops_an_unfinished_message_and_reports_a_long_one() {
     assert!(codec.decode_last(&mut input).unwrap().is_none());
 }
 
+/// The last bytes are kept until then, because they may begin a delimiter.
+#[test]
+fn the_end_of_the_stream_reports_a_message_that_is_too_long_by_a_few_bytes() {
+    let codec = || delimited(["-----"]).max_len(3);
+    for (length, is_too_long) in [(3, false), (4, true), (5, true), (7, true), (8, true), (20, true)] {
+        for (mut codec, mode) in [(codec(), "slow"), (codec().fail_fast(), "fast")] {
+            let mut input = Bytes::from("x".repeat(length));
+            let mut reported = usize::from(codec.decode(&mut input).is_err());
+            for _ in 0..3 {
+                match codec.decode_last(&mut input) {
+                    Ok(None) => {}
+                    Err(Error::Peer(PeerError::TooLong { length: all, limit: 3, .. })) => {
+                        assert_eq!(all, length as u64);
+                        reported += 1;
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert_eq!(reported, usize::from(is_too_long), "{length} bytes, {mode}");
+        }
+    }
+}
+
 #[test]
 fn messages_that_would_be_decoded_differently_are_refused() {
     let codec = delimited(["aa", "\n", "x\n"]);
