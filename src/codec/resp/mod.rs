@@ -249,14 +249,15 @@ mod tests {
         let numbers = format!("*60000\r\n{}", ":1\r\n".repeat(60_000));
         let maps = "%1\r\n+k\r\n".repeat(7) + "_\r\n";
         let (long, text) = ("x".repeat(1 << 20), "x".repeat(1 << 16));
-        let dropped = format!("*2\r\n${}\r\n{long}y\r\n:1\r\n", long.len() + 1);
+        let too_long = format!("*2\r\n${}\r\n{long}y\r\n", long.len() + 1);
         for (stream, events) in [
             (numbers, 1),
             (maps.repeat(5000), 5000),
             (format!("${}\r\n{long}\r\n", long.len()), 1),
             (format!("+{text}\r\n-{text}\r\n"), 2),
             (format!("+{long}\r\n+OK\r\n"), 2),
-            (dropped.repeat(3), 3),
+            (format!("{too_long}:1\r\n").repeat(3), 3),
+            (format!("{too_long}+{text}\r\n"), 1),
             (format!("!{long}"), 1),
         ] {
             for size in [1, 7, 1000, stream.len()] {

@@ -131,6 +131,7 @@ impl Scanner {
                 }
                 Err(Fault::TooLong { what, length, limit, rest, end }) => {
                     self.consume(input, end);
+                    self.searched = 0;
                     self.rest = Some(rest);
                     if !self.dropping {
                         self.dropping = true;
@@ -141,12 +142,11 @@ impl Scanner {
         }
     }
 
-    /// Drops bytes from the front of the message.
+    /// Drops bytes from the front of the message, up to the next token.
     fn consume(&mut self, input: &mut Bytes, bytes: usize) {
         input.advance(bytes);
         self.need = self.need.saturating_sub(bytes);
         self.at = 0;
-        self.searched = 0;
     }
 
     /// Enters an aggregate with this number of values. Returns whether the message is complete.
