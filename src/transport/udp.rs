@@ -335,15 +335,14 @@ impl UdpSocket {
         let before = if LINUX && self.bound.ip().is_unspecified() { socket.peer_addr().ok() } else { None };
         let ready = if before.is_some() { self.disconnect() } else { Ok(()) };
         let connected = ready.and_then(|()| socket.connect(peer).map_err(failed));
-        if let (Err(_), Some(before)) = (&connected, before)
-            && let Err(e) = socket.connect(before)
-        {
-            log::warn!("cannot connect a UDP socket to its earlier peer again: {e:#}");
+        if let (Err(_), Some(before)) = (&connected, before) {
+            connect_again(socket, before);
         }
         connected
     }
 
-    /// Removes the peer. The local address stays the same.
+    /// Removes the peer. The local address stays the same. If that fails, the peer stays, but the
+    /// local port may be another one.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(crate) fn disconnect(&self) -> Result {
         let failed = |e| Error::io("disconnecting", e);
@@ -353,12 +352,17 @@ impl UdpSocket {
             #[cfg(feature = "simulation")]
             Datagrams::Simulated(socket) => return socket.connect_datagrams(None).map_err(failed),
         };
+        let before = socket.peer_addr().ok();
         rustix::net::connect_unspec(socket).map_err(|e| failed(e.into()))?;
         // Linux releases a port that it chose itself together with the peer, so bind it again.
-        if self.local_address().map_err(failed)?.port() != self.bound.port() {
-            SockRef::from(socket).bind(&self.bound.into()).map_err(failed)?;
+        let bound = self.local_address().and_then(|local| {
+            let keeps_port = local.port() == self.bound.port();
+            if keeps_port { Ok(()) } else { SockRef::from(socket).bind(&self.bound.into()) }
+        });
+        if let (Err(_), Some(before)) = (&bound, before) {
+            connect_again(socket, before);
         }
-        Ok(())
+        bound.map_err(failed)
     }
 
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -405,6 +409,12 @@ impl UdpSocket {
     }
 }
 
+fn connect_again(socket: &mio::net::UdpSocket, peer: SocketAddr) {
+    if let Err(e) = socket.connect(peer) {
+        log::warn!("cannot connect a UDP socket to its earlier peer again: {e:#}");
+    }
+}
+
 #[cfg(all(test, target_os = "linux", not(netwheel_loom)))]
 mod tests {
     use super::*;
@@ -441,6 +451,20 @@ mod tests {
         assert_eq!(socket.local_address().unwrap(), local);
         socket.send(b"hello", None).unwrap();
         assert_eq!(receiver.recv_from(&mut [0; 8]).unwrap(), (5, local));
+    }
+
+    #[test]
+    fn a_failed_disconnect_keeps_the_peer() {
+        let receiver = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        receiver.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        let peer = receiver.local_addr().unwrap();
+        let mut socket = bind("0.0.0.0:0", &UdpOptions::new());
+        socket.connect(peer).unwrap();
+        // The address that the socket binds again is in use.
+        socket.bound = peer;
+        socket.disconnect().unwrap_err();
+        socket.send(b"hello", None).unwrap();
+        assert_eq!(receiver.recv_from(&mut [0; 8]).unwrap().0, 5);
     }
 
     #[test]

@@ -146,7 +146,7 @@ impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
     ///
     /// # Errors
     /// [`Closed`](crate::Error::Closed) if the channel is closing. Otherwise the error of the
-    /// system, which is `Unsupported` on other systems.
+    /// system, which is `Unsupported` on other systems. The peer then stays.
     pub fn disconnect(&mut self) -> Result {
         self.state.disconnect()
     }
