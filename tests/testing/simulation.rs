@@ -193,6 +193,20 @@ fn the_end_of_an_earlier_life_is_not_that_of_the_program() {
 }
 
 #[test]
+fn a_program_that_has_returned_can_be_awaited_again() {
+    let mut simulation = Simulation::new(1);
+    let node = simulation.node("one", "10.0.0.1", || Ok(()));
+    simulation.run_until_ended(node, SECOND).unwrap();
+    simulation.run_until_ended(node, SECOND).unwrap();
+
+    let node = simulation.node("two", "10.0.0.2", || Err(Error::Closed));
+    for _ in 0..2 {
+        let failure = simulation.run_until_ended(node, SECOND).unwrap_err();
+        assert_eq!(failure.message, "the program has failed: the channel is closed");
+    }
+}
+
+#[test]
 fn what_is_not_reproducible_is_found() {
     use std::sync::atomic::{AtomicU64, Ordering};
     static RUNS: AtomicU64 = AtomicU64::new(1);

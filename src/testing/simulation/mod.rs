@@ -260,11 +260,11 @@ impl Simulation {
         let result = self.programs[node.0].result.clone();
         let has_ended = move || result.lock().is_some();
         self.run_until("the program returns", within, has_ended)?;
-        let result = self.programs[node.0].result.lock().take();
-        match result {
-            Some(Err(error)) => Err(self.fail(format!("the program has failed: {error}"))),
-            _ => Ok(()),
-        }
+        let error = match &*self.programs[node.0].result.lock() {
+            Some(Err(error)) => format!("the program has failed: {error}"),
+            _ => return Ok(()),
+        };
+        Err(self.fail(error))
     }
 
     fn run(&mut self, end: u64, mut until: impl FnMut(&SimulationDriver) -> bool) -> Result<bool, Failure> {
