@@ -3,8 +3,8 @@
 //! Invariants: the number of admitted connections never exceeds the limits, regardless of how many
 //! threads admit concurrently. Each is counted by a value ([`Admitted`]) that travels with the
 //! connection. It is dropped after the connection's handler and socket. Any thread may admit and
-//! release connections. The lock is taken only for limits per address, and user code never runs
-//! under it.
+//! release connections. The lock is taken only for limits per address and for shared counts, and
+//! user code never runs under it.
 
 use super::{Admission, RejectReason};
 use crate::{lookup::LookupMap, machine::Mutex, sync::Permits};
@@ -24,7 +24,16 @@ pub(super) struct Counts {
     /// Each server has its own limit.
     inside: Permits,
     /// The number of admitted connections of each address that has any.
-    addresses: Mutex<LookupMap<IpAddr, usize>>,
+    addresses: Mutex<LookupMap<AddressKey, usize>>,
+}
+
+/// The key under which the connections of an address are counted: an IPv4 address itself, or the
+/// prefix of an IPv6 address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct AddressKey {
+    address: IpAddr,
+    /// Servers that share their counts may have different prefix lengths.
+    prefix: u8,
 }
 
 impl Default for Counts {
@@ -42,16 +51,16 @@ pub(crate) struct Admitted {
 /// The address or prefix under which a connection is counted.
 enum CountedAddress {
     None,
-    Fixed(IpAddr),
+    Fixed(AddressKey),
     /// A filter may announce another one.
-    Movable(Arc<Mutex<Option<IpAddr>>>),
+    Movable(Arc<Mutex<Option<AddressKey>>>),
 }
 
 /// The right to count an admitted connection under another address, which a filter has announced.
 pub(crate) struct AddressChange {
     gate: Arc<Gate>,
     /// `None` if the server has no limits.
-    counted: Option<Arc<Mutex<Option<IpAddr>>>>,
+    counted: Option<Arc<Mutex<Option<AddressKey>>>>,
 }
 
 impl Gate {
@@ -83,8 +92,8 @@ impl Gate {
         }
         // From here on, dropping the guard releases the permit.
         let mut admitted = Admitted { gate: self.clone(), address: CountedAddress::None };
-        if let Some(address) = address.map(|address| self.count_address(address)).transpose()?.flatten() {
-            admitted.address = CountedAddress::Fixed(address);
+        if let Some(key) = address.map(|address| self.count_address(address)).transpose()?.flatten() {
+            admitted.address = CountedAddress::Fixed(key);
         }
         Ok(Some(admitted))
     }
@@ -99,22 +108,27 @@ impl Gate {
         }
     }
 
-    /// Counts a connection of this address. Returns the key under which it is counted, or `None`
-    /// without a limit per address.
-    fn count_address(&self, address: IpAddr) -> Result<Option<IpAddr>, RejectReason> {
-        let Some(limit) = self.settings.max_connections_per_ip else { return Ok(None) };
-        let address = counted_as(address, self.settings.ipv6_prefix);
+    /// Counts a connection of this address. Returns the key under which it is counted, or `None` if
+    /// neither this server nor one that shares its counts limits the connections per address.
+    fn count_address(&self, address: IpAddr) -> Result<Option<AddressKey>, RejectReason> {
+        let limit = match self.settings.max_connections_per_ip {
+            Some(limit) => limit,
+            // The other servers may have a limit.
+            None if self.settings.shared.is_some() => usize::MAX,
+            None => return Ok(None),
+        };
+        let key = AddressKey::of(address, self.settings.ipv6_prefix);
         let mut addresses = self.counts.addresses.lock();
-        let inside = addresses.entry(address).or_insert(0);
+        let inside = addresses.entry(key).or_insert(0);
         if *inside >= limit {
             return Err(RejectReason::IpFull { limit });
         }
         *inside += 1;
-        Ok(Some(address))
+        Ok(Some(key))
     }
 
-    fn release_address(&self, address: IpAddr) {
-        if let Entry::Occupied(mut inside) = self.counts.addresses.lock().entry(address) {
+    fn release_address(&self, key: AddressKey) {
+        if let Entry::Occupied(mut inside) = self.counts.addresses.lock().entry(key) {
             *inside.get_mut() -= 1;
             if *inside.get() == 0 {
                 inside.remove();
@@ -130,10 +144,10 @@ impl Gate {
 }
 
 impl Admitted {
-    fn make_movable(&mut self) -> Arc<Mutex<Option<IpAddr>>> {
+    fn make_movable(&mut self) -> Arc<Mutex<Option<AddressKey>>> {
         let counted = match &self.address {
             CountedAddress::None => None,
-            CountedAddress::Fixed(address) => Some(*address),
+            CountedAddress::Fixed(key) => Some(*key),
             CountedAddress::Movable(counted) => return counted.clone(),
         };
         let counted = Arc::new(Mutex::new(counted));
@@ -167,27 +181,28 @@ impl AddressChange {
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        let address = match &self.address {
+        let key = match &self.address {
             CountedAddress::None => None,
-            CountedAddress::Fixed(address) => Some(*address),
+            CountedAddress::Fixed(key) => Some(*key),
             CountedAddress::Movable(counted) => counted.lock().take(),
         };
-        if let Some(address) = address {
-            self.gate.release_address(address);
+        if let Some(key) = key {
+            self.gate.release_address(key);
         }
         self.gate.counts.inside.give_back();
     }
 }
 
-/// Returns the key under which an address is counted: an IPv4 address itself, or the prefix of an
-/// IPv6 address.
-fn counted_as(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix)).unwrap_or(0);
-            Ipv6Addr::from(u128::from(v6) & mask).into()
+impl AddressKey {
+    fn of(address: IpAddr, ipv6_prefix: u8) -> Self {
+        match address.to_canonical() {
+            IpAddr::V6(v6) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix)).unwrap_or(0);
+                let address = Ipv6Addr::from(u128::from(v6) & mask).into();
+                AddressKey { address, prefix: ipv6_prefix }
+            }
+            v4 => AddressKey { address: v4, prefix: 32 },
         }
-        v4 => v4,
     }
 }
 
@@ -295,6 +310,26 @@ mod tests {
         let open = gate(Admission { max_connections: None, ..gates[0].settings().clone() });
         let _open = [open.admit(None).unwrap(), open.admit(None).unwrap()];
         assert!(gates[0].admit(None).is_err() && gates[1].admit(None).is_ok());
+    }
+
+    #[test]
+    fn a_shared_connection_counts_for_the_limits_per_address_of_other_servers() {
+        let settings = Admission::new().shared();
+        let (open, limited) =
+            (gate(settings.clone()), gate(settings.clone().max_connections_per_ip(1).ipv6_prefix(48)));
+        for address in ["192.0.2.1", "2001:db8::1"] {
+            // A prefix of 64 bits is not one of 48 bits with the same address.
+            let is_counted = address == "192.0.2.1";
+            let first = [open.admit(ip(address)).unwrap(), open.admit(ip(address)).unwrap()];
+            assert_eq!(limited.admit(ip(address)).is_err(), is_counted, "{address}");
+            drop(first);
+            assert!(limited.admit(ip(address)).is_ok());
+        }
+        let open = gate(settings.ipv6_prefix(48));
+        let first = open.admit(ip("2001:db8::1")).unwrap();
+        assert!(limited.admit(ip("2001:db8:0:1::1")).is_err(), "both have a prefix of 48 bits");
+        drop(first);
+        assert_eq!((open.counts.inside.taken(), open.counts.addresses.lock().len()), (0, 0));
     }
 
     /// Two threads admit and release connections as fast as they can, with a limit of one.

@@ -13,7 +13,8 @@
 // `Assignment` and is dropped after it. So a permit is released only when the handler is dropped
 // and the socket is closed, and neither handlers nor sockets ever exceed the limit. The count of a
 // server is one atomic number (`Permits`), so concurrent listeners cannot exceed the limit. The
-// counts per address are in a map behind a lock, which is taken only if there is such a limit.
+// counts per address are in a map behind a lock, which is taken only if there is such a limit, or if
+// the counts are shared.
 //
 // Invariant: a connection that is not admitted gets neither a pipeline nor a handler. The module
 // does no I/O: the caller owns sockets, logs and counters. Settings are copied when a server
@@ -157,7 +158,8 @@ impl Admission {
 
     /// Counts the connections of all servers that have a clone of this value together, for a
     /// process that listens on several addresses. Settings of a clone can still be changed: each
-    /// server applies its own limits to the common counts.
+    /// server applies its own limits to the common counts. The connections of an IPv6 prefix are
+    /// counted together by servers with the same [`ipv6_prefix`](Admission::ipv6_prefix).
     ///
     /// ```no_run
     /// # use netwheel::{admission::Admission, codec::Line, prelude::*};
