@@ -32,13 +32,16 @@ impl Simulation {
 
     /// Kills the program of a node. The kernel of the node closes its sockets. It then answers as
     /// for a program that does not run: connects are refused, data to a connection of the program
-    /// is answered with a reset, and UDP ports are unreachable.
+    /// is answered with a reset, and UDP ports are unreachable. The node stays down, even if a fault
+    /// has killed it before, until it is [restarted](Simulation::restart) or
+    /// [healed](Simulation::heal).
     pub fn kill(&mut self, node: NodeId) {
         self.end_node(node, false);
     }
 
     /// Takes the power from a node, whose program may have been killed before. Its sockets vanish,
-    /// and its peers receive nothing until it is started again.
+    /// and its peers receive nothing until it is started again, as after a
+    /// [`kill`](Simulation::kill).
     pub fn power_off(&mut self, node: NodeId) {
         self.end_node(node, true);
     }
@@ -76,6 +79,7 @@ impl Simulation {
     }
 
     fn end_node(&mut self, node: NodeId, loses_power: bool) {
+        self.shared.lock().cancel_restart(node.0);
         if let Err(message) = self.driver.end_node(node.0, loses_power) {
             // The next run returns it.
             self.fail(message);

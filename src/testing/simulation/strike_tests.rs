@@ -43,3 +43,24 @@ fn a_strike_takes_the_power_of_a_killed_node_once() {
         assert_eq!(world.faults.happened.len() as u64, struck);
     }
 }
+
+#[test]
+fn a_node_that_the_test_ends_stays_down_although_a_fault_has_planned_its_restart() {
+    for loses_power in [false, true] {
+        let mut simulation = Simulation::with_faults(1, &Faults::none().rate("node-killed", 1_000_000));
+        let node = simulation.node("one", "10.0.0.1", || Ok(()));
+        let shared = simulation.shared.clone();
+        let is_down = move || !shared.lock().nodes[0].is_up;
+        simulation.run_until("a strike", Duration::from_secs(10), &is_down).unwrap();
+        simulation.set_faults(&Faults::none());
+        if loses_power {
+            simulation.power_off(node)
+        } else {
+            simulation.kill(node)
+        }
+        simulation.run_for(Duration::from_secs(10)).unwrap();
+        assert!(is_down());
+        simulation.restart(node);
+        assert!(!is_down());
+    }
+}

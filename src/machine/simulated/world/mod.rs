@@ -192,8 +192,14 @@ impl World {
 
     /// Restarts a node that is down after a time.
     pub(crate) fn schedule_restart(&mut self, node: usize, after: u64) {
-        let life = self.nodes[node].life;
-        self.schedule(self.now.saturating_add(after), TimedAction::Restart { node: narrow(node), life });
+        self.cancel_restart(node);
+        let number = self.nodes[node].planned_restart;
+        self.schedule(self.now.saturating_add(after), TimedAction::Restart { node: narrow(node), number });
+    }
+
+    /// Cancels the restart of a node that is planned.
+    pub(crate) fn cancel_restart(&mut self, node: usize) {
+        self.nodes[node].planned_restart += 1;
     }
 
     pub(in crate::machine::simulated) fn start_loop(&mut self, machine: Machine, make: MakeLoop) {
@@ -245,9 +251,9 @@ impl World {
             TimedAction::Loop(index) => Some(WorldStep::Loop(self.loop_comes_up(index)?)),
             TimedAction::Thread(index) => Some(WorldStep::Thread(self.thread_comes_up(index)?)),
             TimedAction::Strike => Some(WorldStep::Strike),
-            TimedAction::Restart { node, life } => {
+            TimedAction::Restart { node, number } => {
                 let node = node as usize;
-                Some(WorldStep::Restart((self.nodes[node].life == life).then_some(node)?))
+                Some(WorldStep::Restart((self.nodes[node].planned_restart == number).then_some(node)?))
             }
             _ => None,
         };

@@ -13,6 +13,8 @@ pub(crate) struct Node {
     /// The kernel runs. It outlives a program that is killed.
     pub(crate) has_power: bool,
     pub(crate) life: u32,
+    /// The number of the restart that is planned. Restarts with other numbers do not happen.
+    pub(super) planned_restart: u32,
     /// How far the clock has jumped ahead, in nanoseconds.
     pub(super) ahead: u64,
     /// How much faster the clock runs than that of the world, in millionths, and since when.
@@ -56,6 +58,7 @@ impl World {
             is_up: true,
             has_power: true,
             life: 0,
+            planned_restart: 0,
             ahead: 0,
             drift: 0,
             drifts_since: 0,

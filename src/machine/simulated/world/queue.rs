@@ -48,10 +48,11 @@ pub(in crate::machine::simulated) enum TimedAction {
     Refused(u32),
     /// A fault that the driver brings about.
     Strike,
-    /// A node that was killed starts again, unless it has done so.
+    /// A node that was killed starts again, unless another restart was planned since, or the
+    /// restart was cancelled.
     Restart {
         node: u32,
-        life: u32,
+        number: u32,
     },
 }
 
