@@ -166,6 +166,33 @@ fn a_failure_has_the_last_events_before_it() {
     assert!(report.contains(&format!("\n  {}\nrepeat with", events.last().unwrap())), "{report}");
 }
 
+#[test]
+fn a_failure_has_the_errors_of_all_programs_with_their_causes() {
+    let mut simulation = Simulation::new(1);
+    let server = simulation.node("server", "10.0.0.1", || {
+        let group = EventLoopGroup::builder().threads(1).build()?;
+        ServerBootstrap::new(&group)
+            .pipeline(|_peer| Pipeline::codec(Line::new()).on_read(|ctx, line| ctx.write(line)))
+            .bind("10.0.0.9:7000")?
+            .closed()
+            .wait()
+    });
+    simulation.spawn(server, || Err(Error::ShutDown));
+    let client = simulation.node("client", "10.0.0.2", || send(|| Bytes::from_static(b"hello\n")));
+    let failure = simulation.run_until_ended(client, 10 * SECOND).unwrap_err();
+    assert!(failure.message.ends_with("connection refused"), "{failure}");
+    let report = failure.to_string();
+    let errors: Vec<_> = report.lines().filter(|line| line.starts_with("a program of node")).collect();
+    let [bind, connect, spawned] = errors[..] else { panic!("{report}") };
+    assert!(bind.starts_with("a program of node server has failed: "), "{bind}");
+    assert!(bind.ends_with("address not available"), "{bind}");
+    assert!(connect.starts_with("a program of node client"), "{connect}");
+    assert_eq!(spawned, "a program of node server has failed: shut down; no more work is accepted");
+
+    let error = Error::from(io::Error::from(io::ErrorKind::ConnectionRefused));
+    assert!(Failure::from(error).message.ends_with("connection refused"));
+}
+
 /// A client that needs a connection that lasts.
 fn needs_a_connection_that_lasts(simulation: &mut Simulation) -> Result<(), Failure> {
     simulation.node("server", "10.0.0.1", echo_server);

@@ -8,7 +8,8 @@ use std::{fmt, time::Duration};
 const SHOWN_FAULTS: usize = 20;
 const SHOWN_EVENTS: usize = 10;
 
-/// A failed run of a simulation: the violated check, the time, and the faults that had happened.
+/// A failed run of a simulation: the violated check, the time, and the faults that had happened. As
+/// text, it also has the errors that programs had returned, and the last events.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Failure {
@@ -16,12 +17,14 @@ pub struct Failure {
     pub seed: u64,
     /// What was violated.
     pub message: String,
+    /// The errors that programs had returned.
+    pub(super) program_errors: Box<[String]>,
     /// The virtual time of the violation.
     pub at: Duration,
     /// The first faults of the run, at most as many as the world keeps.
     pub(super) happened: Vec<FaultRecord>,
     /// The last events before the failure.
-    pub(super) last_events: Vec<Record>,
+    pub(super) last_events: Box<[Record]>,
     /// `None` if too much has happened, or a thread is stuck.
     pub(super) replay: Option<Box<Replay>>,
 }
@@ -66,6 +69,7 @@ impl fmt::Display for Failure {
             write!(f, "\n  {left_out} earlier faults")?;
         }
         self.happened[left_out..].iter().try_for_each(|fault| write!(f, "\n  {fault}"))?;
+        self.program_errors.iter().try_for_each(|error| write!(f, "\n{error}"))?;
         if !self.last_events.is_empty() {
             write!(f, "\nthe last events:")?;
             let left_out = self.last_events.len().saturating_sub(SHOWN_EVENTS);
@@ -86,9 +90,10 @@ impl Failure {
         Failure {
             seed,
             message: String::new(),
+            program_errors: Box::default(),
             at: Duration::ZERO,
             happened: Vec::new(),
-            last_events: Vec::new(),
+            last_events: Box::default(),
             replay: None,
         }
     }
@@ -102,6 +107,6 @@ impl From<Failure> for crate::error::Error {
 
 impl From<crate::error::Error> for Failure {
     fn from(error: crate::error::Error) -> Self {
-        Failure { message: error.to_string(), ..Failure::of(0) }
+        Failure { message: format!("{error:#}"), ..Failure::of(0) }
     }
 }

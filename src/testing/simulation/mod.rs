@@ -87,7 +87,7 @@ pub use program::NodeId;
 
 use crate::machine::simulated::{self, LoopRun, RunsSimulation, Shared};
 use driver::SimulationDriver;
-use program::Program;
+use program::{Program, ProgramResult};
 use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc, time::Duration};
 
 /// Nodes, their programs and the network between them. See the [module](self).
@@ -97,7 +97,10 @@ use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc, time::Duration};
 pub struct Simulation {
     seed: u64,
     shared: Arc<Shared>,
+    /// The first program of each node.
     programs: Vec<Program>,
+    /// The nodes of other programs, and the results.
+    spawned: Vec<(usize, ProgramResult)>,
     driver: SimulationDriver,
     checks: Vec<(String, Check)>,
     failure: Option<Failure>,
@@ -136,6 +139,7 @@ impl Simulation {
             driver: SimulationDriver::new(&shared),
             shared,
             programs: Vec::new(),
+            spawned: Vec::new(),
             checks: Vec::new(),
             failure: None,
             _runs_here: RunsSimulation::new(),
@@ -189,7 +193,9 @@ impl Simulation {
 
     /// Starts another program on a node, on a thread of its own.
     pub fn spawn(&mut self, node: NodeId, main: impl Fn() -> crate::error::Result + Send + Sync + 'static) {
-        program::spawn(&self.shared, node.0, Arc::new(main), None);
+        let result = ProgramResult::default();
+        program::spawn(&self.shared, node.0, Arc::new(main), result.clone());
+        self.spawned.push((node.0, result));
     }
 
     /// Adds a check that is called after each turn of a loop and each run of a thread. It examines
@@ -261,7 +267,7 @@ impl Simulation {
         let has_ended = move || result.lock().is_some();
         self.run_until("the program returns", within, has_ended)?;
         let error = match &*self.programs[node.0].result.lock() {
-            Some(Err(error)) => format!("the program has failed: {error}"),
+            Some(Err(error)) => format!("the program has failed: {error:#}"),
             _ => return Ok(()),
         };
         Err(self.fail(error))
@@ -298,18 +304,33 @@ impl Simulation {
         let message = message.into();
         // A run whose thread is stuck takes long, and leaves the thread behind. It is not repeated.
         let replay = if self.shared.turns.is_over() { None } else { self.replay().map(Box::new) };
+        let program_errors = self.program_errors();
         let world = self.shared.lock();
         let failure = Failure {
             seed: self.seed,
             message,
+            program_errors,
             at: Duration::from_nanos(world.now()),
             happened: world.faults.happened.clone(),
-            last_events: world.trace.last(),
+            last_events: world.trace.last().into(),
             replay,
         };
         drop(world);
         self.failure = Some(failure.clone());
         failure
+    }
+
+    /// Describes the errors that programs have returned, also those that nobody waits for.
+    fn program_errors(&self) -> Box<[String]> {
+        let first = self.programs.iter().map(|program| &program.result).enumerate();
+        let spawned = self.spawned.iter().map(|(node, result)| (*node, result));
+        let error = |(node, result): (usize, &ProgramResult)| {
+            let name = self.shared.lock().nodes[node].name.clone();
+            let result = result.lock();
+            let error = result.as_ref()?.as_ref().err()?;
+            Some(format!("a program of node {name} has failed: {error:#}"))
+        };
+        first.chain(spawned).filter_map(error).collect()
     }
 }
 

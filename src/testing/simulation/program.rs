@@ -32,21 +32,19 @@ impl Program {
     /// Starts the program, whose earlier life may have left a result.
     pub(super) fn start(&self, shared: &Arc<Shared>, node: usize) {
         *self.result.lock() = None;
-        spawn(shared, node, self.main.clone(), Some(self.result.clone()));
+        spawn(shared, node, self.main.clone(), self.result.clone());
     }
 }
 
-/// Starts a program on a node, on a thread that waits for its turn.
-pub(super) fn spawn(shared: &Arc<Shared>, node: usize, main: Main, outcome: Option<ProgramResult>) {
+/// Starts a program on a node, on a thread that waits for its turn. `result` receives its result.
+pub(super) fn spawn(shared: &Arc<Shared>, node: usize, main: Main, result: ProgramResult) {
     let machine = Machine::new(shared, node);
     let name = shared.lock().nodes[node].name.clone();
     machine.spawn(
         name,
         Box::new(move || {
-            let result = main();
-            if let Some(outcome) = outcome {
-                *outcome.lock() = Some(result);
-            }
+            let returned = main();
+            *result.lock() = Some(returned);
         }),
     );
 }
