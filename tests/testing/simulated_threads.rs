@@ -148,9 +148,8 @@ fn a_thread_that_is_killed_in_a_destructor_ends() {
     simulation.run_for(SECOND).unwrap();
 }
 
-#[test]
-fn a_destructor_that_waits_again_and_again_after_a_kill_is_reported() {
-    let mut simulation = Simulation::new(1);
+/// Adds a node, and kills it. A destructor of its thread waits again and again.
+fn kill_a_patient_node(simulation: &mut Simulation) {
     let node = simulation.node("patient", "10.0.0.1", || {
         let _polls = OnDrop(|| {
             loop {
@@ -162,8 +161,35 @@ fn a_destructor_that_waits_again_and_again_after_a_kill_is_reported() {
     });
     simulation.run_for(SECOND).unwrap();
     simulation.kill(node);
+}
+
+const PATIENT: &str = "node patient: the thread \"patient\" does not end";
+
+#[test]
+fn a_destructor_that_waits_again_and_again_after_a_kill_is_reported() {
+    let mut simulation = Simulation::new(1);
+    kill_a_patient_node(&mut simulation);
+    let failure = simulation.run_until("a condition that holds", SECOND, || true).unwrap_err();
+    assert!(failure.message.contains(PATIENT), "{failure}");
     let failure = simulation.run_for(SECOND).unwrap_err();
-    assert!(failure.message.contains("node patient: the thread \"patient\" does not end"), "{failure}");
+    assert!(failure.message.contains(PATIENT), "{failure}");
+}
+
+#[test]
+fn a_stuck_thread_that_the_last_kill_finds_is_reported() {
+    let explored = Exploration::new(1).run(|simulation| {
+        kill_a_patient_node(simulation);
+        Ok(())
+    });
+    let failure = explored.unwrap_err();
+    assert!(failure.message.contains(PATIENT), "{failure}");
+
+    let ended = catch_unwind(|| {
+        let mut simulation = Simulation::new(1);
+        kill_a_patient_node(&mut simulation);
+    });
+    let panic = ended.unwrap_err();
+    assert!(panic.downcast_ref::<String>().unwrap().contains(PATIENT));
 }
 
 #[test]

@@ -210,6 +210,9 @@ fn play(
     if let Some(message) = caught(|| result = scenario(&mut simulation)) {
         result = Err(simulation.fail(format!("the scenario has panicked: {message}")));
     }
+    if std::mem::take(&mut simulation.is_unreported) && result.is_ok() {
+        result = simulation.check_failure();
+    }
     let mut result = result.map_err(|failure| match failure.replay {
         Some(_) => failure,
         // The scenario has made the failure itself, or a thread is stuck.

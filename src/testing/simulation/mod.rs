@@ -104,6 +104,8 @@ pub struct Simulation {
     driver: SimulationDriver,
     checks: Vec<(String, Check)>,
     failure: Option<Failure>,
+    /// No call has returned the failure yet.
+    is_unreported: bool,
     _runs_here: RunsSimulation,
 }
 
@@ -142,6 +144,7 @@ impl Simulation {
             spawned: Vec::new(),
             checks: Vec::new(),
             failure: None,
+            is_unreported: false,
             _runs_here: RunsSimulation::new(),
         }
     }
@@ -250,6 +253,7 @@ impl Simulation {
         within: Duration,
         mut condition: impl FnMut() -> bool,
     ) -> Result<(), Failure> {
+        self.check_failure()?;
         let end = self.shared.lock().now().saturating_add(crate::clock::nanos(within));
         if condition() || self.run(end, |_| condition())? {
             return Ok(());
@@ -274,9 +278,7 @@ impl Simulation {
     }
 
     fn run(&mut self, end: u64, mut until: impl FnMut(&SimulationDriver) -> bool) -> Result<bool, Failure> {
-        if let Some(failure) = &self.failure {
-            return Err(failure.clone());
-        }
+        self.check_failure()?;
         loop {
             match self.driver.step(end) {
                 Ok(driver::Stepped::Ran) => {}
@@ -297,6 +299,13 @@ impl Simulation {
                 return Ok(true);
             }
         }
+    }
+
+    /// # Errors
+    /// The failure of the simulation, if it has failed.
+    fn check_failure(&mut self) -> Result<(), Failure> {
+        self.is_unreported = false;
+        self.failure.clone().map_or(Ok(()), Err)
     }
 
     /// Ends the simulation with a failure that a scenario has found, and returns the failure.

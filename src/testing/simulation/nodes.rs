@@ -81,8 +81,9 @@ impl Simulation {
     fn end_node(&mut self, node: NodeId, loses_power: bool) {
         self.shared.lock().cancel_restart(node.0);
         if let Err(message) = self.driver.end_node(node.0, loses_power) {
-            // The next run returns it.
+            // The next run returns it. Without one, the end of the simulation reports it.
             self.fail(message);
+            self.is_unreported = true;
         }
     }
 
@@ -100,9 +101,10 @@ impl Drop for Simulation {
             self.shared.turns.abandon();
         }
         let ended = self.end();
+        let unreported = self.failure.take().filter(|_| self.is_unreported);
         // A handle that a program has leaked keeps the world.
         self.shared.lock().free();
-        if let Err(message) = ended
+        if let Some(message) = ended.err().or(unreported.map(|failure| failure.message))
             && !std::thread::panicking()
         {
             panic!("the end of a simulation with seed {}: {message}", self.seed);
