@@ -242,6 +242,26 @@ fn a_shrunken_failure_is_repeated_by_its_text() {
 }
 
 #[test]
+fn two_runs_of_a_replay_that_differ_are_repeated_by_its_text() {
+    let differs = |exploration: Exploration| {
+        let mut runs = 0;
+        let explored = exploration.run(|simulation| {
+            runs += 1;
+            simulation.run_for(runs * SECOND)?;
+            if runs == 1 { Ok(()) } else { Err(simulation.fail("this is the second run")) }
+        });
+        explored.unwrap_err().to_string()
+    };
+    let report = differs(Exploration::new(1).replay("7:short-read=3,7-9"));
+    assert!(report.ends_with("\nrepeat with NETWHEEL_SIMULATION='7:short-read=3,7-9'"), "{report}");
+    let report = differs(Exploration::new(1).first_seed(7));
+    assert!(report.ends_with("\nrepeat with NETWHEEL_SIMULATION=7"), "{report}");
+    // The variable does not change a simulation that no exploration runs.
+    let report = Simulation::new(7).fail("a failure").to_string();
+    assert!(!report.contains("NETWHEEL_SIMULATION"), "{report}");
+}
+
+#[test]
 fn a_failure_shrinks_to_the_operations_that_cause_it() {
     /// Fails if the operation "bad" happens after "prepare".
     fn scenario(simulation: &mut Simulation) -> Result<(), Failure> {

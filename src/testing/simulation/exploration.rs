@@ -173,12 +173,14 @@ impl Exploration {
             if let Some(smallest) = failure.replay.as_ref().filter(|_| std::env::var_os(TRACE).is_some()) {
                 let _ = play(seed, &smallest.faults());
             }
-            return Err(Box::new(failure));
+            return Err(Box::new(Failure { is_explored: true, ..failure }));
         }
         if self.runs_twice {
             let (_, again) = play(seed, faults);
             if let Some(message) = difference(&run, &again) {
-                return Err(Box::new(Failure { message, ..Failure::of(seed) }));
+                // The seed alone does not repeat the faults of a replay.
+                let replay = faults.plan.only.clone().map(|mask| Box::new(Replay { seed, mask }));
+                return Err(Box::new(Failure { message, replay, is_explored: true, ..Failure::of(seed) }));
             }
         }
         Ok(run)

@@ -27,6 +27,8 @@ pub struct Failure {
     pub(super) last_events: Box<[Record]>,
     /// `None` if too much has happened, or a thread is stuck.
     pub(super) replay: Option<Box<Replay>>,
+    /// An exploration has run the seed. Only explorations read the environment variables.
+    pub(super) is_explored: bool,
 }
 
 impl Failure {
@@ -76,6 +78,7 @@ impl fmt::Display for Failure {
             self.last_events[left_out..].iter().try_for_each(|event| write!(f, "\n  {event}"))?;
         }
         match self.replay() {
+            _ if !self.is_explored => Ok(()),
             // A longer text does not fit on a command line.
             Some(run) if run.len() <= 4096 => write!(f, "\nrepeat with NETWHEEL_SIMULATION='{run}'"),
             _ => write!(f, "\nrepeat with NETWHEEL_SIMULATION={}", self.seed),
@@ -95,6 +98,7 @@ impl Failure {
             happened: Vec::new(),
             last_events: Box::default(),
             replay: None,
+            is_explored: false,
         }
     }
 }

@@ -323,6 +323,7 @@ impl Simulation {
             happened: world.faults.happened.clone(),
             last_events: world.trace.last().into(),
             replay,
+            is_explored: false,
         };
         drop(world);
         self.failure = Some(failure.clone());
