@@ -193,6 +193,39 @@ fn the_end_of_an_earlier_life_is_not_that_of_the_program() {
 }
 
 #[test]
+fn nodes_that_others_cannot_reach_are_refused() {
+    for (name, address, why) in [
+        ("two", "10.0.0.1", "two nodes have the address 10.0.0.1"),
+        ("two", "::ffff:10.0.0.1", "two nodes have the address 10.0.0.1"),
+        ("one", "10.0.0.2", "two nodes have the name one"),
+        ("localhost", "10.0.0.2", "localhost is each node itself"),
+        ("two", "127.0.0.1", "127.0.0.1 is not the address of a node"),
+        ("two", "::1", "::1 is not the address of a node"),
+        ("two", "::", ":: is not the address of a node"),
+        ("two", "224.0.0.1", "224.0.0.1 is not the address of a node"),
+    ] {
+        let panic = std::panic::catch_unwind(|| {
+            let mut simulation = Simulation::new(1);
+            simulation.node("one", "10.0.0.1", || Ok(()));
+            simulation.node(name, address, || Ok(()));
+        });
+        let message = panic.expect_err(address);
+        let message = message
+            .downcast_ref::<String>()
+            .map_or_else(|| message.downcast_ref::<&str>().copied().unwrap_or_default(), String::as_str);
+        assert_eq!(message, why);
+    }
+}
+
+#[test]
+fn a_mapped_address_is_that_of_a_node() {
+    let mut simulation = Simulation::new(1);
+    simulation.node("server", "::ffff:10.0.0.1", echo_server);
+    let client = simulation.node("client", "10.0.0.2", || client(1, &Journal::new()));
+    simulation.run_until_ended(client, 10 * SECOND).unwrap();
+}
+
+#[test]
 fn a_program_that_has_returned_can_be_awaited_again() {
     let mut simulation = Simulation::new(1);
     let node = simulation.node("one", "10.0.0.1", || Ok(()));

@@ -169,10 +169,12 @@ impl Simulation {
 
     /// Adds a node with a name, by which other nodes find it, and an address. Its program begins
     /// when the simulation runs, and begins again when the node is
-    /// [restarted](Simulation::restart).
+    /// [restarted](Simulation::restart). An IPv4 address that is mapped to IPv6 is that IPv4
+    /// address.
     ///
     /// # Panics
-    /// If `address` is not an IP address, or another node has it.
+    /// If `address` is not an IP address of a machine, for example a loopback or multicast address.
+    /// If another node has the address or the name, or if the name is `localhost`.
     pub fn node(
         &mut self,
         name: &str,
@@ -180,12 +182,17 @@ impl Simulation {
         main: impl Fn() -> crate::error::Result + Send + Sync + 'static,
     ) -> NodeId {
         let address: IpAddr = address.parse().expect("the address of a node is an IP address");
+        // Destinations are compared in this form.
+        let address = address.to_canonical();
+        let is_special = address.is_loopback() || address.is_unspecified() || address.is_multicast();
+        assert!(!is_special, "{address} is not the address of a node");
+        assert!(name != "localhost", "localhost is each node itself");
         let index = {
             let mut world = self.shared.lock();
-            assert!(
-                world.nodes.iter().all(|node| node.address != address),
-                "two nodes have the address {address}"
-            );
+            for node in &world.nodes {
+                assert!(node.address != address, "two nodes have the address {address}");
+                assert!(node.name != name, "two nodes have the name {name}");
+            }
             world.add_node(name, address)
         };
         let program = Program::new(Arc::new(main));
@@ -194,7 +201,8 @@ impl Simulation {
         NodeId(index)
     }
 
-    /// Starts another program on a node, on a thread of its own.
+    /// Starts another program on a node, on a thread of its own. It does not begin again when the
+    /// node is restarted. Does nothing if the node is down.
     pub fn spawn(&mut self, node: NodeId, main: impl Fn() -> crate::error::Result + Send + Sync + 'static) {
         let result = ProgramResult::default();
         program::spawn(&self.shared, node.0, Arc::new(main), result.clone());
