@@ -54,6 +54,9 @@ impl World {
         }
         let remote = seen_from(to.ip(), destination(to));
         let to = destination(to);
+        if let Some(local) = local {
+            self.check_reach(node, local.ip(), to.ip())?;
+        }
         let remote_node = self.node_at(node, to.ip()).ok_or(io::ErrorKind::HostUnreachable)?;
         let source = self.source_ip(node, to.ip());
         // Sockets whose program chooses the address have SO_REUSEADDR.

@@ -19,6 +19,8 @@ mod datagrams;
 mod disk;
 mod link;
 mod listen;
+#[cfg(test)]
+mod loopback_tests;
 mod node;
 #[cfg(test)]
 mod one_way_tests;

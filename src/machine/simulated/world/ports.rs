@@ -72,6 +72,13 @@ impl World {
         self.nodes.iter().position(|node| node.address == ip)
     }
 
+    /// Fails if a socket of a node that is bound to `local` cannot send to `to`, as on Linux. A
+    /// loopback address reaches the node itself only.
+    pub(super) fn check_reach(&self, node: usize, local: IpAddr, to: IpAddr) -> io::Result<()> {
+        let is_martian = local.to_canonical().is_loopback() && self.node_at(node, to) != Some(node);
+        if is_martian { Err(io::ErrorKind::InvalidInput.into()) } else { Ok(()) }
+    }
+
     /// Returns the address at which a node sends to `to`, if the program leaves that open.
     pub(super) fn source_ip(&self, node: usize, to: IpAddr) -> IpAddr {
         if to.is_loopback() { loopback(to) } else { self.nodes[node].address }

@@ -61,6 +61,7 @@ impl World {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let to = destination(to);
+        self.check_reach(node, local.ip(), to.ip())?;
         if self.fails(Fault::DatagramWouldBlock) {
             let after = self.faults.size(Fault::DatagramWouldBlock, 1_000..10_000_000);
             self.edge_later(id, after);
@@ -144,13 +145,15 @@ impl World {
     pub(crate) fn connect_datagrams(&mut self, id: SocketId, peer: Option<SocketAddr>) -> io::Result<()> {
         let node = self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?.node;
         let source = peer.map(|peer| self.source_ip(node, destination(peer).ip()));
+        let bound = self.sockets.datagrams(id).ok_or(io::ErrorKind::InvalidInput)?.bound.ip();
+        if let Some(peer) = peer {
+            check_route(bound, peer.ip())?;
+            self.check_reach(node, bound, destination(peer).ip())?;
+        }
         let socket = self.sockets.get_mut(id).ok_or(io::ErrorKind::NotConnected)?;
         let SocketKind::Datagrams(datagrams) = &mut socket.kind else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        if let Some(peer) = peer {
-            check_route(datagrams.bound.ip(), peer.ip())?;
-        }
         datagrams.peer = peer.map(destination);
         socket.local = datagrams.bound;
         if let Some(ip) = source.filter(|_| datagrams.bound.ip().is_unspecified()) {
