@@ -23,6 +23,7 @@ use crate::{
     executor::{Executor, Spawn},
     id::{ChannelId, Key},
     log_throttle::LogThrottle,
+    machine::Mutex,
     sync::{Inbox, loop_id, mailbox},
     timer::{Wheel, WheelBuilder},
     worker_pool::WorkerPool,
@@ -115,7 +116,8 @@ impl EmbeddedLoop {
         let event_loop = loop_id::next();
         let time = TimeSource::new(Arc::new(clock.clone()));
         let (mailbox, inbox) = mailbox(MAX_MAIL);
-        let mail = Arc::new(TestMailSender { event_loop, mailbox, time: time.clone() });
+        let limits = Mutex::default();
+        let mail = Arc::new(TestMailSender { event_loop, mailbox, time: time.clone(), limits });
         let services = LoopServices::new(
             time,
             wheel,
@@ -148,11 +150,13 @@ impl EmbeddedLoop {
     /// [`overload_target`](crate::group::EventLoopGroupBuilder::overload_target) does. Off by
     /// default.
     ///
-    /// While it is on, [`Context::admit`](crate::Context::admit) refuses work of each class. The
-    /// hint is between 0.1 and 0.3 seconds.
+    /// While it is on, [`Context::admit`](crate::Context::admit) refuses work of each class, and the
+    /// loop refuses broadcasts of [bulk](crate::channel::ChannelGroupBuilder::bulk) groups. The hint
+    /// is between 0.1 and 0.3 seconds.
     pub fn set_overloaded(&mut self, on: bool) {
         let services = &mut self.io.services;
         services.limits = on.then(|| Arc::new(WorkLimits::refusing(services.random.clone())));
+        (*self.mail.limits.lock()).clone_from(&services.limits);
     }
 
     /// Opens a connected channel with this pipeline. The handler's `active` has been called when

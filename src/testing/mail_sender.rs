@@ -1,17 +1,22 @@
 //! The mail sender for handles of channels without sockets. Their loop drains the receiving end.
 
 use crate::{
+    admission::{Work, WorkLimits},
     channel::{Delivery, Mail, MailSender},
     clock::TimeSource,
-    error::Error,
+    error::{Error, Overloaded},
     id::Key,
+    machine::Mutex,
     sync::{Mailbox, loop_id},
 };
+use std::sync::Arc;
 
 pub(super) struct TestMailSender {
     pub(super) event_loop: u32,
     pub(super) mailbox: Mailbox<TestMail>,
     pub(super) time: TimeSource,
+    /// The limits of the loop, while it is overloaded.
+    pub(super) limits: Mutex<Option<Arc<WorkLimits>>>,
 }
 
 /// Mail from handles and groups.
@@ -41,6 +46,10 @@ impl MailSender for TestMailSender {
             (TestMail::Broadcast(delivery), error) => (delivery, error),
             (TestMail::Mail(..), _) => unreachable!("the same mail comes back"),
         })
+    }
+
+    fn admit_bulk(&self) -> Result<(), Overloaded> {
+        self.limits.lock().as_ref().map_or(Ok(()), |limits| limits.admit(Work::Bulk))
     }
 
     fn time(&self) -> &TimeSource {

@@ -186,6 +186,24 @@ fn handles_and_groups_reach_their_channels() {
     assert!(handles[2].write(Bytes::new()).is_err());
 }
 
+#[test]
+fn an_overloaded_loop_refuses_broadcasts_of_bulk_groups() {
+    let mut event_loop = EmbeddedLoop::new();
+    let join = |group: &ChannelGroup<Bytes>| Member { group: group.clone(), handle: Rc::default() };
+    let groups = [false, true].map(|on| ChannelGroup::builder().bulk(on).build().unwrap());
+    let ids = [0, 1].map(|n| event_loop.open(Pipeline::codec(Line::new()).handler(join(&groups[n]))));
+    for is_overloaded in [false, true, false] {
+        event_loop.set_overloaded(is_overloaded);
+        drop(groups[0].broadcast(Bytes::from_static(b"news")).unwrap());
+        let refused = groups[1].broadcast(Bytes::from_static(b"typing")).map(drop).err();
+        assert_eq!(refused.is_some(), is_overloaded);
+        assert!(refused.is_none_or(|refused| matches!(refused.error(), Error::Overloaded(_))));
+        event_loop.run_pending();
+        let received = ids.map(|id| event_loop.read_outbound(id));
+        assert_eq!(received, ["news\n", if is_overloaded { "" } else { "typing\n" }]);
+    }
+}
+
 /// As on a loop with sockets: `inactive` comes at the end of the turn.
 #[test]
 fn work_for_another_channel_precedes_the_inactive_of_a_closed_one() {
