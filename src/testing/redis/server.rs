@@ -34,8 +34,10 @@ fn limits() -> RespLimits {
 
 /// A simulated Redis. A clone is a handle to the same server. See the [module](super).
 ///
-/// The settings and the scripts stay when the server is bound again. Everything else of the process
-/// is lost then: connections, loaded scripts, and the keys that the [`RedisDisk`] does not have.
+/// The settings and the scripts stay when the server is bound again, also
+/// [`set_read_only`](RedisServer::set_read_only) and
+/// [`set_out_of_memory`](RedisServer::set_out_of_memory). Everything else of the process is lost
+/// then: connections, loaded scripts, and the keys that the [`RedisDisk`] does not have.
 #[derive(Clone)]
 pub struct RedisServer {
     shared: SharedState,
@@ -144,27 +146,33 @@ impl RedisServer {
             .bind(address)
     }
 
-    /// Makes the server load its keys for a time: most commands are refused with `LOADING`.
+    /// Makes the server load its keys for a time: most commands are refused with `LOADING`. Does
+    /// nothing before the server is bound, see [`loading_time`](RedisServer::loading_time). A new
+    /// process ends the condition.
     pub fn load_for(&self, time: Duration) {
         self.begin(ProcessCondition::Loading, time);
     }
 
-    /// Makes the server run a script for a time: most commands are refused with `BUSY`.
+    /// Makes the server run a script for a time: most commands are refused with `BUSY`. Does nothing
+    /// before the server is bound. A new process ends the condition.
     pub fn busy_for(&self, time: Duration) {
         self.begin(ProcessCondition::Busy, time);
     }
 
-    /// Makes the server execute nothing for a time. Requests wait.
+    /// Makes the server execute nothing for a time. Requests wait. Does nothing before the server is
+    /// bound. A new process ends the condition.
     pub fn hold_for(&self, time: Duration) {
         self.begin(ProcessCondition::Held, time);
     }
 
-    /// Sets whether the server is a replica, which refuses writes with `READONLY`.
+    /// Sets whether the server is a replica, which refuses writes with `READONLY`. This stays when
+    /// the server is bound, until a [failover](RedisServer::fail_over).
     pub fn set_read_only(&self, is_read_only: bool) {
         self.shared.lock().process.conditions.is_read_only = is_read_only;
     }
 
-    /// Sets whether `maxmemory` is reached: commands that need memory are refused with `OOM`.
+    /// Sets whether `maxmemory` is reached: commands that need memory are refused with `OOM`. This
+    /// stays when the server is bound, until a [failover](RedisServer::fail_over).
     pub fn set_out_of_memory(&self, is_out_of_memory: bool) {
         self.shared.lock().process.conditions.is_out_of_memory = is_out_of_memory;
     }

@@ -8,6 +8,7 @@ use super::{
     settings::{Persistence, ServerSettings},
 };
 use crate::event_loop::EventLoop;
+use std::collections::BTreeMap;
 
 pub(super) struct State {
     pub(super) disk: RedisDisk,
@@ -37,11 +38,11 @@ impl State {
         }
     }
 
-    /// Starts a process with the keys on the disk. It is a replica if the last process was.
+    /// Starts a process with the keys on the disk. It is a replica if the last process was, and has
+    /// no memory left if that had none.
     pub(super) fn start_process(&mut self, seed: u64, crash_seed: Option<u64>) {
         let (number, keyspace) = self.disk.start(self.settings.persistence, crash_seed);
-        let is_read_only = self.process.conditions.is_read_only;
-        let conditions = Conditions { is_read_only, ..Conditions::default() };
+        let conditions = Conditions { timed: BTreeMap::new(), ..self.process.conditions };
         let run_id = sha1(format!("{seed} {number}").as_bytes());
         self.process = Process::new(number, keyspace, run_id, conditions);
         self.awaits_sync = false;

@@ -33,6 +33,20 @@ fn a_server_that_loads_or_is_busy_says_not_now() {
 }
 
 #[test]
+fn a_server_that_has_no_memory_when_it_is_bound_says_so() {
+    let server = redis();
+    server.set_out_of_memory(true);
+    let control = server.clone();
+    with_client(&server, move || {
+        let redis = builder()?.connect()?;
+        assert!(outcome(redis.call(["SET", "k", "v"]).wait()).starts_with("-OOM"));
+        control.set_out_of_memory(false);
+        assert_eq!(outcome(redis.call(["SET", "k", "v"]).wait()), "OK");
+        Ok(())
+    });
+}
+
+#[test]
 fn a_client_connects_while_the_server_loads() {
     let server = redis().loading_time(10 * SECOND);
     with_client(&server, || {
