@@ -38,9 +38,11 @@ struct Disk {
     image_units: u64,
     /// The units behind the image.
     log: VecDeque<Unit>,
-    /// How many units are safe.
+    /// How many units are safe. None is if the process writes no file.
     synced: u64,
     lost: u64,
+    /// The process writes no file: its units end with it.
+    is_volatile: bool,
     /// The number of the process that may write.
     process: u64,
     /// Wakes the connections of that process, so that they notice its end.
@@ -107,13 +109,13 @@ impl RedisDisk {
     pub(super) fn start(&self, persistence: Persistence, seed: Option<u64>) -> (u64, Keyspace) {
         let mut disk = self.0.lock();
         disk.process += 1;
-        if persistence == Persistence::Never {
-            let image_units = disk.image_units;
-            disk.cut(image_units);
-            disk.image = Keyspace::default();
+        let is_volatile = persistence == Persistence::Never;
+        if is_volatile || disk.is_volatile {
+            disk.clear();
         } else if let Some(seed) = seed {
             disk.crash(seed);
         }
+        disk.is_volatile = is_volatile;
         disk.sync();
         (disk.process, disk.restored())
     }
@@ -167,8 +169,11 @@ impl Disk {
         self.image_units + self.log.len() as u64
     }
 
+    /// Makes all units safe, if there is a file, and bounds the log.
     fn sync(&mut self) {
-        self.synced = self.end();
+        if !self.is_volatile {
+            self.synced = self.end();
+        }
         while self.log.len() > RedisDisk::MAX_LAG
             && let Some(unit) = self.log.pop_front()
         {
@@ -185,17 +190,28 @@ impl Disk {
 
     fn crash(&mut self, seed: u64) -> usize {
         let end = self.end();
+        if self.is_volatile {
+            self.clear();
+            return end as usize;
+        }
         let kept = fastrand::Rng::with_seed(seed).u64(self.synced..=end);
         self.cut(kept);
         (end - kept) as usize
     }
 
     /// Keeps the first `kept` units, counted from the beginning of the image, and removes all
-    /// others. The kept units are safe.
+    /// others. The kept units are safe, if there is a file.
     fn cut(&mut self, kept: u64) {
         self.lost += self.end() - kept;
         self.log.truncate((kept - self.image_units) as usize);
-        self.synced = kept;
+        self.synced = if self.is_volatile { 0 } else { kept };
+    }
+
+    /// Removes all units.
+    fn clear(&mut self) {
+        self.lost += self.end();
+        self.log.clear();
+        (self.image, self.image_units, self.synced) = (Keyspace::default(), 0, 0);
     }
 
     fn restored(&self) -> Keyspace {
@@ -291,6 +307,33 @@ mod tests {
         assert_eq!(keys(&disk.start(Persistence::Always, Some(1)).1), 3000);
         assert_eq!(keys(&disk.fail_over(RedisDisk::MAX_LAG + 1).1), 2000);
         assert_eq!(keys(&disk.fail_over(1).1), 2000, "the image is the oldest state");
+    }
+
+    #[test]
+    fn without_a_file_all_writes_are_unsafe() {
+        const WRITES: u64 = 3 * RedisDisk::MAX_LAG as u64;
+        let persistence = Persistence::Never;
+        for crashes in [false, true] {
+            let disk = RedisDisk::new();
+            let (process, _) = disk.start(persistence, None);
+            (0..WRITES).for_each(|key| assert!(set(&disk, process, key, persistence)));
+            assert_eq!((disk.unsynced() as u64, disk.lost()), (WRITES, 0));
+            if crashes {
+                assert_eq!(disk.crash(7) as u64, WRITES);
+            }
+            // Also a process that writes a file finds none.
+            let (_, keyspace) = disk.start(Persistence::Always, Some(7));
+            assert_eq!((keys(&keyspace), disk.unsynced(), disk.lost()), (0, 0, WRITES));
+        }
+    }
+
+    #[test]
+    fn a_replica_without_a_file_has_no_safe_writes_either() {
+        let disk = RedisDisk::new();
+        let (process, _) = disk.start(Persistence::Never, None);
+        (0..5).for_each(|key| assert!(set(&disk, process, key, Persistence::Never)));
+        let (_, keyspace) = disk.fail_over(2);
+        assert_eq!((keys(&keyspace), disk.unsynced(), disk.lost()), (3, 3, 2));
     }
 
     #[test]
