@@ -71,9 +71,9 @@ pub(super) enum Paired {
     /// The command may have been executed.
     Uncertain(Option<Caller>, Error),
     /// The server does not know the script. The call is to be sent again, also for the second
-    /// time, and counts as taken until `sent_again` or `not_sent` is called. Later commands wait until all requests that were sent before are answered, so that
-    /// calls keep their order. The flag says whether this call is the first one for which they
-    /// wait.
+    /// time, and counts as taken until `sent_again` or `not_sent` is called. Later commands wait
+    /// until all requests that were sent before are answered, so that calls keep their order. The
+    /// flag says whether this call is the first one for which they wait.
     UnknownScript(Box<ScriptCall>, SentRequest, bool),
     /// No request was sent for this reply.
     Unexpected,
