@@ -13,8 +13,8 @@
 // `Assignment` and is dropped after it. So a permit is released only when the handler is dropped
 // and the socket is closed, and neither handlers nor sockets ever exceed the limit. The count of a
 // server is one atomic number (`Permits`), so concurrent listeners cannot exceed the limit. The
-// counts per address are in a map behind a lock, which is taken only if there is such a limit, or if
-// the counts are shared.
+// counts per address are in a map behind a lock, which is taken only if there is such a limit, or
+// if the counts are shared.
 //
 // Invariant: a connection that is not admitted gets neither a pipeline nor a handler. The module
 // does no I/O: the caller owns sockets, logs and counters. Settings are copied when a server

@@ -200,9 +200,9 @@ impl<M: 'static> EmbeddedChannel<M> {
         self.event_loop.is_closed(self.id)
     }
 
-    /// Closes the channel like [`Channel::close`]: pending writes are sent first. The channel's timers
-    /// end when it has closed: at once, or when the output has been sent, or when the
-    /// [close timeout](crate::channel::ChannelOptions::close_timeout) has passed.
+    /// Closes the channel like [`Channel::close`]: pending writes are sent first. The timers of the
+    /// channel end when it has closed. If output waits, that is when the output has been sent, or
+    /// when the [close timeout](crate::channel::ChannelOptions::close_timeout) has passed.
     pub fn close(&mut self) {
         self.event_loop.close(self.id);
     }

@@ -150,9 +150,9 @@ impl EmbeddedLoop {
     /// [`overload_target`](crate::group::EventLoopGroupBuilder::overload_target) does. Off by
     /// default.
     ///
-    /// While it is on, [`Context::admit`](crate::Context::admit) refuses work of each class, and the
-    /// loop refuses broadcasts of [bulk](crate::channel::ChannelGroupBuilder::bulk) groups. The hint
-    /// is between 0.1 and 0.3 seconds.
+    /// While it is on, [`Context::admit`](crate::Context::admit) refuses work of each class, and
+    /// the loop refuses broadcasts of [bulk](crate::channel::ChannelGroupBuilder::bulk) groups.
+    /// The hint is between 0.1 and 0.3 seconds.
     pub fn set_overloaded(&mut self, on: bool) {
         let services = &mut self.io.services;
         services.limits = on.then(|| Arc::new(WorkLimits::refusing(services.random.clone())));

@@ -153,14 +153,14 @@ impl RedisServer {
         self.begin(ProcessCondition::Loading, time);
     }
 
-    /// Makes the server run a script for a time: most commands are refused with `BUSY`. Does nothing
-    /// before the server is bound. A new process ends the condition.
+    /// Makes the server run a script for a time: most commands are refused with `BUSY`. Does
+    /// nothing before the server is bound. A new process ends the condition.
     pub fn busy_for(&self, time: Duration) {
         self.begin(ProcessCondition::Busy, time);
     }
 
-    /// Makes the server execute nothing for a time. Requests wait. Does nothing before the server is
-    /// bound. A new process ends the condition.
+    /// Makes the server execute nothing for a time. Requests wait. Does nothing before the server
+    /// is bound. A new process ends the condition.
     pub fn hold_for(&self, time: Duration) {
         self.begin(ProcessCondition::Held, time);
     }

@@ -32,8 +32,8 @@ impl Simulation {
 
     /// Kills the program of a node. The kernel of the node closes its sockets. It then answers as
     /// for a program that does not run: connects are refused, data to a connection of the program
-    /// is answered with a reset, and UDP ports are unreachable. The node stays down, even if a fault
-    /// has killed it before, until it is [restarted](Simulation::restart) or
+    /// is answered with a reset, and UDP ports are unreachable. The node stays down, even if a
+    /// fault has killed it before, until it is [restarted](Simulation::restart) or
     /// [healed](Simulation::heal).
     pub fn kill(&mut self, node: NodeId) {
         self.end_node(node, false);
