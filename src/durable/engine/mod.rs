@@ -8,7 +8,8 @@
 //! - A timer is in one place: in the store only, in the [`Window`], in `runs`, or in `changing`.
 //!   A row that arrives while its timer is in `changing` is dropped, because the outcome has a
 //!   newer one. A row that arrives during a run is kept with the run if it is another one. If it is
-//!   the same one, the run takes its payload, unless the handler was called.
+//!   the same one, the run takes its payload, unless the handler was called or the store has ended
+//!   the run.
 //! - A timer fires only if its due time has passed by the wall clock of that very call, if the
 //!   lease is valid, and if its topic is not paused. The exceptions are at-most-once runs, which
 //!   the store has ended before.
@@ -394,7 +395,7 @@ impl Engine {
             // The engine knows all rows from before the run, so another due time is a newer one.
             if run.row.key != row.key {
                 self.runs.replace(row);
-            } else if matches!(run.phase, RunPhase::Permission | RunPhase::Ready) {
+            } else if matches!(run.phase, RunPhase::Permission | RunPhase::Ready) && !self.has_ended(run) {
                 self.runs.set_payload(id, row.payload);
             }
             return;
@@ -413,7 +414,12 @@ impl Engine {
 
     /// Returns whether the first timer of the window may begin a run. One run has room in any case.
     fn has_room(&self) -> bool {
-        let bytes = self.runs.bytes().saturating_add(self.window.first_row().map_or(0, TimerRow::weight));
+        self.has_room_for(self.window.first_row().map_or(0, TimerRow::weight))
+    }
+
+    /// Returns whether another run of this weight may be open.
+    fn has_room_for(&self, weight: usize) -> bool {
+        let bytes = self.runs.bytes().saturating_add(weight);
         self.runs.is_empty()
             || (self.runs.len() < self.limits.max_running && bytes <= self.limits.max_running_bytes)
     }

@@ -47,15 +47,17 @@ impl Engine {
         }
     }
 
-    /// Fires a ready run. Permission may have been given a while ago: if the lease has ended or the
-    /// clock was set back since then, the timer waits in the window again. If its topic was paused,
-    /// the timer waits in the store.
+    /// Fires a ready run. Permission may have been given a while ago: if the lease has ended, the
+    /// clock was set back or the payload has become too long since then, the timer waits in the
+    /// window again. If its topic was paused, the timer waits in the store.
     fn fire(&mut self, id: TimerId, now: Now, steps: &mut Vec<EngineStep>) {
         let Some(mut run) = self.runs.remove(id) else { return };
         self.begun_alone(id);
         let is_own = self.lease.as_ref().is_none_or(|lease| lease.owns_claim(&run.row));
         let is_paused = self.window.is_paused(run.row.topic);
-        let may_fire = run.row.key.due <= now.wall && self.may_fire(now) && is_own && !is_paused;
+        let has_room = !run.has_grown || self.has_room_for(run.weight());
+        let is_due = run.row.key.due <= now.wall;
+        let may_fire = is_due && self.may_fire(now) && is_own && !is_paused && has_room;
         if may_fire || self.has_ended(&run) {
             run.phase = RunPhase::TopicHandler;
             steps.push(EngineStep::Fire(self.firing(&mut run, now)));

@@ -25,6 +25,8 @@ pub(super) struct TimerRun {
     /// What the timer took when the run began. Its handler may keep that much for as long as the
     /// run is open, though the payload is handed over.
     bytes: usize,
+    /// Whether the timer has got a longer payload since the run began.
+    pub(super) has_grown: bool,
     /// The number of this run, by which its answer is known.
     pub(super) number: u64,
     /// When the run is given up, in nanoseconds of the loop.
@@ -47,6 +49,7 @@ impl TimerRun {
     pub(super) fn new(row: TimerRow) -> Self {
         TimerRun {
             bytes: row.weight(),
+            has_grown: false,
             after: row.scheduled,
             row,
             phase: RunPhase::End,
@@ -62,7 +65,8 @@ impl TimerRun {
     /// Replaces the payload of a run that was not handed to its handler.
     pub(super) fn set_payload(&mut self, payload: Vec<u8>) {
         self.row.payload = payload;
-        self.bytes = self.row.weight();
+        let bytes = std::mem::replace(&mut self.bytes, self.row.weight());
+        self.has_grown |= self.bytes > bytes;
     }
 
     /// Returns the number of this attempt, from 1.
