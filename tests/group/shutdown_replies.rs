@@ -47,7 +47,7 @@ enum Way {
     OpenConnection,
     /// By a call on a connection that is opened during the shutdown.
     NewConnection,
-    /// The same, with a filter whose handshake takes a roundtrip.
+    /// Like `NewConnection`, with a filter whose handshake takes a roundtrip.
     NewConnectionWithHandshake,
 }
 

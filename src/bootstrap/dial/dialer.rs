@@ -293,7 +293,7 @@ fn resolve(address: impl ToAddress) -> Result<Vec<Address>> {
 }
 
 /// Returns whether another address may do better. A loop that is full or ends, a connect that is
-/// cancelled, and a process that has no descriptor left say nothing about the address.
+/// cancelled, and a process without free descriptors say nothing about the address.
 pub(super) fn is_about_the_address(error: &Error) -> bool {
     match error {
         Error::Io { operation, source } => {
@@ -305,7 +305,7 @@ pub(super) fn is_about_the_address(error: &Error) -> bool {
     }
 }
 
-/// Returns whether the process, or the system, has no descriptor left.
+/// Returns whether the process or the system is out of descriptors.
 fn lacks_descriptors(error: &io::Error) -> bool {
     const ENFILE: i32 = 23;
     const EMFILE: i32 = 24;

@@ -212,7 +212,7 @@ impl Writer {
         }
     }
 
-    /// Takes a renewal out of the requests that wait, or what has to be done before it.
+    /// Takes a waiting renewal out of the queue, or the request that must precede it.
     fn take_renewal(&mut self) -> Option<StoreRequest> {
         self.queue.extend(self.requests.drain());
         // A renewal after `Drain` gives partitions back, so `Drain` goes first.

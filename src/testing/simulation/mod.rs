@@ -338,7 +338,7 @@ impl Simulation {
         failure
     }
 
-    /// Describes the errors that programs have returned, also those that nobody waits for.
+    /// Describes the errors of all programs that have returned, including spawned ones.
     fn program_errors(&self) -> Box<[String]> {
         let first = self.programs.iter().map(|program| &program.result).enumerate();
         let spawned = self.spawned.iter().map(|(node, result)| (*node, result));

@@ -103,7 +103,7 @@ fn wrong_settings_are_refused_at_the_start() {
     assert_eq!(stored_while_the_writer_is_blocked(&node, 3, "x"), [true, false, false]);
 }
 
-/// The nodes of a file share its settings, except for the limit of what waits.
+/// All nodes on a file have the same settings, except for `max_pending`.
 #[test]
 fn settings_of_a_clone_are_checked() {
     let directory = tempfile::tempdir().unwrap();

@@ -135,7 +135,7 @@ impl Cluster {
         }
     }
 
-    /// Returns some of the timers that are left, and what is known of their partitions.
+    /// Returns up to five remaining timers, with the owners of their partitions.
     fn first_timers(&mut self) -> Vec<String> {
         let sql = "SELECT t.*, p.owner, p.epoch, p.lease_until::text, clock_timestamp()::text AS now
             FROM $.timers t JOIN $.partitions p ON p.id = t.partition LIMIT 5";

@@ -136,6 +136,6 @@ fact_set! {
     AGED,
     /// A stage closes the channel behind the last exchange.
     ENDS_LATER,
-    /// A stage ends the connection: the channel takes no further messages of handles.
+    /// A stage is ending the connection, so the channel refuses messages of handles.
     HANDLES_REFUSED,
 }

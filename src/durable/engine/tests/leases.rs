@@ -217,7 +217,7 @@ fn a_claimed_run_waits_again_after_the_clock_was_set_back() {
     assert_eq!(simulation.times(), [SECOND]);
 }
 
-/// Replaces the payload of the timer with a key, and tells the engine.
+/// Replaces the payload of the keyed timer, and sends the stored row to the engine.
 fn replace_payload(simulation: &mut Simulation, payload: &[u8]) {
     let timer = NewTimer {
         payload: payload.to_vec(),
@@ -229,7 +229,7 @@ fn replace_payload(simulation: &mut Simulation, payload: &[u8]) {
     simulation.tell(EngineMessage::Stored(row));
 }
 
-/// Whether it fires at once or waits once more, the handler gets what was stored last.
+/// The handler gets the latest payload, whether the run fires at once or waits again.
 #[test]
 fn a_payload_that_is_replaced_before_the_handler_is_called_reaches_it() {
     for waits_again in [false, true] {
