@@ -79,7 +79,7 @@ pub(crate) use load::Assignment;
 pub(crate) use mail::LoopMail;
 #[cfg(feature = "simulation")]
 pub(crate) use poll::simulated_ready;
-pub(crate) use poll::{LISTENER_INTEREST, PollWaker, STREAM_INTEREST, Selector, WakeCause};
+pub(crate) use poll::{LISTENER_INTEREST, PollWaker, STREAM_INTEREST, Selector, WATCHING, WakeCause};
 pub use poll::{PollRebuild, RebuildCause};
 pub(crate) use shared::{LifeState, LoopShared};
 pub(crate) use shutdown::{AcceptedShare, ShutdownRequest, end_and_report};

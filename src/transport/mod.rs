@@ -34,6 +34,7 @@ pub(crate) use listener::Listener;
 pub(crate) use options::socket_options;
 pub use options::{ListenerOptions, TcpOptions};
 pub(crate) use stream::Stream;
+pub(crate) use tcp::BINDING;
 pub(crate) use udp::UdpSocket;
 pub use udp::{MulticastGroup, UdpOptions};
 #[cfg(unix)]

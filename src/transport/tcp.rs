@@ -5,6 +5,9 @@ use crate::error::{Error, Result};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::{io, net::SocketAddr};
 
+/// The operation of an error that the local address has caused, and not the peer's.
+pub(crate) const BINDING: &str = "binding the local address";
+
 /// Opens `listeners` sockets on one address. If its port is 0, all get the same free port.
 pub(crate) fn listen_all(
     address: SocketAddr,
@@ -50,7 +53,7 @@ pub(crate) fn connect(
     if let Some(local) = local {
         #[cfg(unix)]
         socket.set_reuse_address(true).map_err(failed("setting a socket's options"))?;
-        socket.bind(&local.into()).map_err(failed("binding the local address"))?;
+        socket.bind(&local.into()).map_err(failed(BINDING))?;
     }
     match socket.connect(&address.into()) {
         Ok(()) => {}

@@ -19,10 +19,10 @@ use crate::{
     channel::ChannelShared,
     clock::nanos,
     error::{Error, Result},
-    event_loop::{Attempt, ConnectCallback},
+    event_loop::{Attempt, ConnectCallback, WATCHING},
     group::EventLoopGroup,
     machine::Mutex,
-    transport::{Address, ToAddress},
+    transport::{Address, BINDING, ToAddress},
 };
 use std::{
     io,
@@ -297,7 +297,7 @@ fn resolve(address: impl ToAddress) -> Result<Vec<Address>> {
 pub(super) fn is_about_the_address(error: &Error) -> bool {
     match error {
         Error::Io { operation, source } => {
-            let is_local = matches!(*operation, "binding the local address" | "watching a connection");
+            let is_local = matches!(*operation, BINDING | WATCHING);
             !is_local && !lacks_descriptors(source)
         }
         Error::TimedOut { .. } | Error::Peer(_) => true,
@@ -377,8 +377,7 @@ mod tests {
         for error in [Error::Cancelled, Error::ShutDown, Error::Closed] {
             lookup.note_failure(0, &error);
         }
-        let local = ["binding the local address", "watching a connection"];
-        for operation in local {
+        for operation in [BINDING, WATCHING] {
             lookup.note_failure(0, &Error::io(operation, ErrorKind::Other.into()));
         }
         #[cfg(unix)]

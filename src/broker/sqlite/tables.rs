@@ -19,9 +19,6 @@ use crate::{
 use rusqlite::{Connection, params};
 use std::time::{Duration, Instant};
 
-/// The longest window of ids that a topic may have.
-const LONGEST_WINDOW: Duration = Duration::from_secs(24 * 3600);
-
 /// The numbers of the partitions in this generation.
 #[derive(Debug, Clone)]
 pub(super) struct Sequences {
@@ -76,7 +73,7 @@ impl FileTables<'_> {
         let Publication { topic: name, payload, seen, id, window, limits, .. } = publication;
         let mut topic = self.open(name, Some(RowKind::Messages), *seen)?;
         if let Some(id) = id
-            && let Some(position) = self.stored_id(&topic, id.as_bytes(), *window)?
+            && let Some(position) = self.stored_id(&topic, id.as_bytes())?
         {
             self.finish_read(&mut topic)?;
             return Ok(Published::duplicate(position));
@@ -113,10 +110,10 @@ impl FileTables<'_> {
 
     /// Returns the position of the message with an id, if it counts. An id that counts for longer
     /// than any window has the time of a clock that was ahead.
-    fn stored_id(&self, topic: &TopicRow, id: &[u8], window: Duration) -> StepResult<Option<Position>> {
+    fn stored_id(&self, topic: &TopicRow, id: &[u8]) -> StepResult<Option<Position>> {
         let sql = "SELECT epoch, offset FROM message_ids
             WHERE topic = ?1 AND id = ?2 AND ends > ?3 AND ends <= ?4";
-        let last = self.now.saturating_add(millis(window.max(LONGEST_WINDOW)));
+        let last = self.now.saturating_add(millis(Publication::LONGEST_WINDOW));
         let found = self.connection.one(sql, params![topic.id, id, self.now, last], |row| {
             let numbers = [row.get::<_, i64>(0)?, row.get(1)?].map(i64::unsigned_abs);
             Ok(Position::new(numbers[0], numbers[1]))

@@ -30,6 +30,9 @@ impl Publication {
     /// How long the id of a message is remembered, unless set otherwise: 10 minutes.
     pub const DEFAULT_WINDOW: Duration = Duration::from_secs(600);
 
+    /// The longest window.
+    pub(in crate::broker) const LONGEST_WINDOW: Duration = Duration::from_secs(24 * 3600);
+
     /// Creates a publication with default settings.
     pub fn new(topic: TopicName, payload: Bytes) -> Self {
         let limits = HistoryLimits::new();
@@ -38,8 +41,8 @@ impl Publication {
 
     /// Checks the ranges of the window and of the limits.
     pub(in crate::broker) fn check(&self) -> Result<()> {
-        let day = Duration::from_secs(24 * 3600);
-        check_range("window", self.window, Duration::from_secs(1)..=day, "1 s to 24 h")?;
+        let range = Duration::from_secs(1)..=Self::LONGEST_WINDOW;
+        check_range("window", self.window, range, "1 s to 24 h")?;
         self.limits.check()
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     channel::{Due, driver::Ready},
     error::{Error, Result, SendError},
     event_loop::{
-        STREAM_INTEREST,
+        STREAM_INTEREST, WATCHING,
         connection::{ConnectCallback, Connection, Established},
         mail::LoopMail,
         shared::LoopShared,
@@ -199,7 +199,7 @@ impl NewSource for Connecting {
         let Pending { connection, .. } = self.pending.as_mut()?;
         if let Err(e) = ctx.io.selector.register(connection.stream.source(), ctx.key.token(), STREAM_INTEREST)
         {
-            self.refuse(ctx.loop_name, ctx.metrics, Error::io("watching a connection", e));
+            self.refuse(ctx.loop_name, ctx.metrics, Error::io(WATCHING, e));
             return None;
         }
         if self.timeout > 0 {

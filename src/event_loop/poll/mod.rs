@@ -15,7 +15,7 @@ pub use rebuild_report::{PollRebuild, RebuildCause};
 pub(super) use selector::Successor;
 #[cfg(feature = "simulation")]
 pub(crate) use selector::simulated_ready;
-pub(crate) use selector::{LISTENER_INTEREST, STREAM_INTEREST, Selector, WakeCause};
+pub(crate) use selector::{LISTENER_INTEREST, STREAM_INTEREST, Selector, WATCHING, WakeCause};
 pub(super) use sleep::Sleep;
 pub(crate) use spin::DEFAULT_REBUILD_THRESHOLD;
 pub(super) use spin::{Remedy, SpinGuard};

@@ -26,6 +26,9 @@ const EVENTS: usize = 1024;
 /// reported if requested.
 pub(crate) const STREAM_INTEREST: Interest = Interest::READABLE.add(Interest::WRITABLE).add(PRIORITY);
 
+/// The operation of an error of the poll, when it begins to watch a connection.
+pub(crate) const WATCHING: &str = "watching a connection";
+
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const PRIORITY: Interest = Interest::PRIORITY;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]

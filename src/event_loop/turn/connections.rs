@@ -9,7 +9,7 @@ use crate::{
     channel::{AnyPipeline, ChannelCore, Establish, driver::ChannelDriver, filter::Filters},
     error::{Error, Result},
     event_loop::{
-        STREAM_INTEREST,
+        STREAM_INTEREST, WATCHING,
         connection::{ChannelStart, Connection, Established},
         establish::{AcceptedChannel, ConnectedChannel},
         sources::{ChannelSlot, Slot},
@@ -79,7 +79,7 @@ impl Turn {
         let registered = self.io.selector.register(connection.stream.source(), key.token(), STREAM_INTEREST);
         if let Err(e) = registered {
             connection.reset_on_close(&self.shared.name);
-            return Err(Error::io("watching a connection", e));
+            return Err(Error::io(WATCHING, e));
         }
         Ok(key)
     }

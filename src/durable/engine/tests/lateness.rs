@@ -1,9 +1,10 @@
 //! What late timers do.
 
-use super::simulation::{DAY, HOUR, MINUTE, SECOND, Simulation};
+use super::simulation::{DAY, HOUR, MINUTE, SECOND, START, Simulation};
 use crate::durable::{
-    engine::message::RunAnswer,
+    engine::message::{EngineMessage, RunAnswer},
     policy::{Late, Retry},
+    store::{Change, Outcome},
 };
 
 /// A program that was down from 00:00:30 to 05:30, with an hourly timer at 1:00, 2:00, …
@@ -41,6 +42,24 @@ fn run_all_skips_the_oldest_runs_beyond_its_limit() {
     let simulation = down_for_hours(Late::RunAll { at_most: 2 });
     assert_eq!(simulation.scheduled(), [4, 5, 6, 7].map(|hour| hour * HOUR));
     assert_eq!(simulation.metrics.skipped.read(), 1);
+}
+
+/// P-14. Another connection moves the timer just before its oldest runs are skipped.
+#[test]
+fn run_all_keeps_its_limit_after_a_skip_that_the_store_refuses() {
+    let mut simulation = Simulation::new(Late::RunAll { at_most: 2 }, Retry::never());
+    let id = simulation.periodic(HOUR, "every 3600000");
+    simulation.run_until(30 * SECOND);
+    simulation.restart();
+    simulation.pass(5 * HOUR + 30 * MINUTE - 30 * SECOND);
+    simulation.before_change = Some(Box::new(move |simulation| {
+        let moved = simulation.commit(Change::Move { id, due: START + 2 * HOUR });
+        let Outcome::Done(Some(row)) = moved else { panic!("{moved:?}") };
+        simulation.tell(EngineMessage::Stored(row));
+    }));
+    simulation.run_until(6 * HOUR);
+    assert_eq!(simulation.scheduled(), [4, 5, 6].map(|hour| hour * HOUR));
+    assert_eq!(simulation.metrics.stale.read(), 1);
 }
 
 /// P-15.

@@ -55,7 +55,9 @@ fn an_at_most_once_run_is_followed_by_the_new_schedule() {
     simulation.settle();
     simulation.pass(SECOND);
     // The store gets the new schedule before the end of the run, and the engine learns of both.
-    simulation.before_change = Some(("every 60000".to_owned(), 61 * SECOND));
+    simulation.before_change = Some(Box::new(|simulation| {
+        simulation.keyed(61 * SECOND, "every 60000");
+    }));
     simulation.run_until(3 * MINUTE);
     assert_eq!(simulation.times(), [SECOND, 61 * SECOND, 121 * SECOND]);
 }

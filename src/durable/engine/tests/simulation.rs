@@ -58,6 +58,9 @@ pub(super) struct Fired {
 /// What handlers answer.
 pub(super) type TopicHandler = Rc<RefCell<dyn FnMut(&Firing) -> Option<RunAnswer>>>;
 
+/// What other connections do.
+type Intervention = Box<dyn FnOnce(&mut Simulation)>;
+
 pub(super) struct Simulation {
     pub(super) engine: Engine,
     pub(super) store: MemoryStore,
@@ -81,9 +84,8 @@ pub(super) struct Simulation {
     elsewhere: Vec<TimerRow>,
     /// How long the next change takes, in milliseconds.
     pub(super) slow_change: i64,
-    /// A schedule, and the time of its first run, that the timer with the key gets immediately
-    /// before the next change.
-    pub(super) before_change: Option<(String, i64)>,
+    /// Happens immediately before the next change.
+    pub(super) before_change: Option<Intervention>,
     /// The timer whose handler ends the program, which is then started again.
     pub(super) deadly: Option<TimerId>,
     pub(super) crashes: u32,
@@ -323,8 +325,8 @@ impl Simulation {
             match step {
                 EngineStep::Fire(firing) => self.fire(&firing),
                 EngineStep::Change { id, change, .. } => {
-                    if let Some((schedule, after)) = self.before_change.take() {
-                        self.keyed(after, &schedule);
+                    if let Some(happens) = self.before_change.take() {
+                        happens(self);
                     }
                     // A claim is always granted here, as far as the store knows.
                     let outcome = self.commit(change);
