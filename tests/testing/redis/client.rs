@@ -66,6 +66,14 @@ impl Client {
         self.try_receive().unwrap().unwrap_or_else(|| panic!("{} has closed the connection", self.server))
     }
 
+    /// Ends the connection, and waits until the server has closed its end. After that, the server
+    /// has forgotten the subscriptions.
+    pub(super) fn quit(mut self) {
+        // Fails if the server has closed the connection before.
+        let _ = self.stream.write_all(b"QUIT\r\n");
+        while let Ok(Some(_)) = self.try_receive() {}
+    }
+
     /// Returns the next reply or message, or `None` at the end of the connection.
     pub(super) fn try_receive(&mut self) -> io::Result<Option<RespValue>> {
         loop {

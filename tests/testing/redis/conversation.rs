@@ -139,6 +139,8 @@ fn play(server: &dyn Server, hello: &str, lines: &[&str]) -> Vec<String> {
         };
         transcript.push(format!("{line}\n    {:?}", comparable(what, reply)));
     }
+    // The next conversation may have the same channels.
+    clients.into_values().for_each(Client::quit);
     transcript
 }
 
