@@ -141,8 +141,9 @@ impl<A: CallAnswer> PooledCall<A> {
             Ok(pool) => {
                 let channel = pool.pool.acquire();
                 channel.wake_when_done(self.clone().into());
-                self.enter(Step::Acquiring(channel));
-                self.limit_acquiring();
+                if let Some(number) = self.enter(Step::Acquiring(channel)) {
+                    self.limit_acquiring(number);
+                }
             }
             Err(error) => self.complete(Err(NotSent::error(error))),
         }
@@ -163,18 +164,22 @@ impl<A: CallAnswer> PooledCall<A> {
         self.enter(Step::Responding(response, channel));
     }
 
-    /// Stores the next step, unless the call has ended.
-    fn enter(self: &Arc<Self>, step: Step<A>) {
+    /// Stores the next step, unless the call has ended, and returns its number. The step may have
+    /// ended by then.
+    fn enter(self: &Arc<Self>, step: Step<A>) -> Option<u64> {
         let mut state = self.state.lock();
         if state.reply.is_none() {
             drop(state);
-            return drop(step);
+            drop(step);
+            return None;
         }
         let before = state.replace_step(step);
+        let number = state.step_number;
         drop(state);
         drop(before);
         // The step may have been done before it was stored.
         self.advance();
+        Some(number)
     }
 
     /// Continues if the current step is done.
@@ -258,13 +263,11 @@ impl<A: CallAnswer> PooledCall<A> {
 
     /// Stores the timer of a step. Cancels it if the step has ended.
     fn keep_timer(&self, number: u64, timer: ScheduledTask) {
+        let timer = StepTimer(timer);
         let mut state = self.state.lock();
-        if state.step_number == number {
-            state.timer = Some(StepTimer(timer));
-        } else {
-            drop(state);
-            timer.cancel();
-        }
+        // Dropped without the lock, which a cancelled limit takes.
+        let _unwanted = if state.step_number == number { state.timer.replace(timer) } else { Some(timer) };
+        drop(state);
     }
 
     fn is_retryable(&self, result: &Result<A>) -> bool {
@@ -344,14 +347,17 @@ impl<A: CallAnswer> PooledCall<A> {
         event_loop.schedule_for_reply(event_loop.after(delay), task)
     }
 
-    /// Limits the time until the attempt has a channel. Its loop watches the time from then on.
-    fn limit_acquiring(self: &Arc<Self>) {
-        let (deadline, number) = {
+    /// Limits the time of a step that acquires a channel, unless the step has ended. The channel's
+    /// loop watches the time from then on.
+    ///
+    /// A step has one limit at a time: the limit's drop sets another one for the same step.
+    fn limit_acquiring(self: &Arc<Self>, number: u64) {
+        let deadline = {
             let state = self.state.lock();
-            if state.deadline == u64::MAX || !matches!(state.step, Step::Acquiring(_)) {
+            if state.step_number != number || state.deadline == u64::MAX {
                 return;
             }
-            (state.deadline, state.step_number)
+            state.deadline
         };
         let left = Duration::from_nanos(deadline.saturating_sub(self.clock.now()));
         let limit = AcquireLimit { call: Arc::downgrade(self), number };
@@ -389,7 +395,7 @@ impl<A: CallAnswer> Drop for AcquireLimit<A> {
         let is_current = call.state.lock().step_number == self.number;
         // Without any loop, the pool fails the acquire.
         if is_current && !call.settings.source.group().next_for_timers().is_shutting_down() {
-            call.limit_acquiring();
+            call.limit_acquiring(self.number);
         }
     }
 }

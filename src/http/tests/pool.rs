@@ -18,6 +18,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
+        mpsc,
     },
     thread,
     time::{Duration, Instant},
@@ -360,14 +361,20 @@ fn a_request_is_not_repeated_on_new_connections() {
     assert_eq!(site.connections(), 1);
 }
 
+/// While `send` begins a call, the loop may end its first attempt and begin the next one.
 #[test]
-fn connections_that_end_without_an_announcement_lose_no_safe_request() {
+fn connections_that_end_without_an_announcement_lose_no_safe_request_and_block_no_thread() {
     let site = Site::new(|_, _, target| Answer::BytesAndClose(ok(target)));
+    let (done, ended) = mpsc::channel();
     let (_group, pool) = site.pool(2);
-    for round in 0..50 {
-        let target = format!("/{round}");
-        assert_eq!(text(pool.request(Request::get(&target)).send()), target);
-    }
+    thread::spawn(move || {
+        for round in 0..500 {
+            let target = format!("/{round}");
+            assert_eq!(text(pool.request(Request::get(&target)).send()), target);
+        }
+        done.send(()).unwrap();
+    });
+    ended.recv_timeout(PATIENCE).expect("a call whose beginning ends");
 }
 
 #[test]
