@@ -252,9 +252,12 @@ fn a_wildcard_of_version_6_accepts_clients_of_version_4() {
 #[test]
 fn a_wildcard_of_version_6_can_refuse_clients_of_version_4() {
     Script::new(|bench| {
+        // A port that is free for version 4, even if thousands of closed connections still wait.
+        let free = bench.listen_at("free", at("0.0.0.0", 0), &ListenerOptions::new(), 1)[0];
+        let port = bench.local(free).port();
+        bench.close(free);
         let options = ListenerOptions::new().only_v6(true);
-        let listener = bench.listen_at("wildcard", at("::", 0), &options, 1)[0];
-        let port = bench.local(listener).port();
+        bench.listen_at("wildcard", at("::", port), &options, 1);
         let client = bench.connect("client", SocketAddr::new(bench.ip(Side::Server), port), None).unwrap();
         bench.wait_for(client, Ready::ERROR);
         bench.take_error(client);
