@@ -5,7 +5,7 @@
 
 use super::{
     limits::RespLimits,
-    number::{double_text, is_big_number},
+    number::{MAX_DOUBLE_LEN, double_text, is_big_number},
     role::Role,
     value::RespValue,
 };
@@ -100,7 +100,11 @@ impl<'a> Encoder<'a> {
             RespValue::Null => self.output.put_slice(b"_\r\n"),
             RespValue::Boolean(true) => self.output.put_slice(b"#t\r\n"),
             RespValue::Boolean(false) => self.output.put_slice(b"#f\r\n"),
-            RespValue::Double(number) => self.line(b',', double_text(number).into())?,
+            RespValue::Double(number) => {
+                self.output.put_u8(b',');
+                self.output.put_slice(double_text(number).as_bytes());
+                self.output.put_slice(b"\r\n");
+            }
             RespValue::BigNumber(digits) if is_big_number(&digits) => self.line(b'(', digits)?,
             RespValue::BigNumber(_) => {
                 return unencodable("a big number has decimal digits and an optional sign".to_owned())
@@ -248,7 +252,7 @@ pub(super) fn encoded_len(value: &RespValue) -> usize {
         RespValue::Integer(_) => HEADER,
         RespValue::NullBulk | RespValue::NullArray | RespValue::Null | RespValue::Boolean(_) => 5,
         // The longest is like -1.2345678901234567e-123.
-        RespValue::Double(_) => 24 + 3,
+        RespValue::Double(_) => MAX_DOUBLE_LEN + 3,
         RespValue::Array(items) | RespValue::Set(items) | RespValue::Push(items) => {
             HEADER + items.iter().map(encoded_len).sum::<usize>()
         }

@@ -29,7 +29,8 @@ settings! {
         max_bulk_len(bytes: usize) = 1024 * 1024, "1 MiB",
             range 1..=512 * 1024 * 1024 => "1 to 536870912", reached "[`TooLong`](crate::error::PeerError::TooLong)";
         /// Sets the length of the longest simple string, error, double, big number and inline
-        /// command in bytes, without type and CRLF.
+        /// command in bytes, without type and CRLF. Doubles may always have the 24 bytes that the
+        /// longest encoded one has.
         ///
         /// The default is equal to the limit of Redis for inline commands.
         max_line_len(bytes: usize) = 64 * 1024, "64 KiB",

@@ -60,6 +60,9 @@ pub(super) fn double(text: &[u8]) -> Option<f64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
+/// The length of the longest text of [`double_text`]: a sign, 17 digits with a point, `e-308`.
+pub(super) const MAX_DOUBLE_LEN: usize = 24;
+
 /// Returns the shortest text that reads as `number`.
 pub(super) fn double_text(number: f64) -> String {
     if number.is_nan() {
@@ -89,6 +92,7 @@ mod tests {
         for number in [f64::MAX, f64::MIN_POSITIVE, 0.1 + 0.2, -1e-7] {
             assert_eq!(double_text(number).parse(), Ok(number));
         }
+        assert_eq!(double_text(-f64::MIN_POSITIVE).len(), MAX_DOUBLE_LEN);
     }
 
     #[test]

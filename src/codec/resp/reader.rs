@@ -7,7 +7,7 @@
 use super::{
     error::RespError,
     limits::RespLimits,
-    number::{double, integer, is_big_number, length, short_length},
+    number::{MAX_DOUBLE_LEN, double, integer, is_big_number, length, short_length},
     token::{Aggregate, Fault, Place, Rest, Step, Token},
 };
 use memchr::{memchr, memchr2};
@@ -52,10 +52,13 @@ pub(super) fn read(
             b"f" => Some(Token::Boolean(false)),
             _ => None,
         }),
-        b',' => reader.line("double", |line, _| double(line).map(Token::Double)),
-        b'(' => {
-            reader.line("big number", |line, range| is_big_number(line).then_some(Token::BigNumber(range)))
+        b',' => {
+            let limit = limits.max_line_len.max(MAX_DOUBLE_LEN);
+            reader.line("double", limit, |line, _| double(line).map(Token::Double))
         }
+        b'(' => reader.line("big number", limits.max_line_len, |line, range| {
+            is_big_number(line).then_some(Token::BigNumber(range))
+        }),
         b'!' => reader.bulk(false, Token::BulkError),
         b'=' => reader.verbatim(),
         b'~' => reader.aggregate(Aggregate::Set),
@@ -139,9 +142,8 @@ impl Reader<'_> {
         Ok(Step::Incomplete { need: self.input.len() + 1 })
     }
 
-    /// Reads a line of at most `line_len` bytes.
-    fn long_line(&mut self) -> Result<Option<Line>> {
-        let limit = self.limits.max_line_len;
+    /// Reads a line of at most `limit` bytes.
+    fn long_line(&mut self, limit: usize) -> Result<Option<Line>> {
         self.find_line(limit, |end| {
             let length = limit as u64 + 1;
             Fault::TooLong { what: "line", length, limit, rest: Rest::Line, end }
@@ -155,7 +157,7 @@ impl Reader<'_> {
     }
 
     fn text(&mut self, token: fn(Range<usize>) -> Token) -> Result<Step> {
-        match self.long_line()? {
+        match self.long_line(self.limits.max_line_len)? {
             Some(line) => Ok(Step::Whole(token(line.content), line.end)),
             None => self.incomplete(),
         }
@@ -164,9 +166,10 @@ impl Reader<'_> {
     fn line(
         &mut self,
         what: &'static str,
+        limit: usize,
         parse: impl FnOnce(&[u8], Range<usize>) -> Option<Token>,
     ) -> Result<Step> {
-        let Some(line) = self.long_line()? else { return self.incomplete() };
+        let Some(line) = self.long_line(limit)? else { return self.incomplete() };
         match parse(&self.input[line.content.clone()], line.content) {
             Some(token) => Ok(Step::Whole(token, line.end)),
             None => Err(Fault::Broken { error: RespError::InvalidValue(what), end: line.end }),

@@ -120,6 +120,8 @@ fn values_of_exactly_the_limits_are_decoded() {
     let codec = client(limits.clone());
     expect_one(&codec, "$3\r\nabc\r\n", bulk("abc"));
     expect_one(&codec, "+ab\r\n", simple("ab"));
+    // The longest text that a double is encoded as.
+    expect_one(&codec, ",-2.2250738585072014e-308\r\n", RespValue::Double(-f64::MIN_POSITIVE));
     let pair = RespValue::Array(vec![RespValue::Integer(1); 2]);
     expect_one(
         &codec,

@@ -107,6 +107,9 @@ fn the_limits_apply_to_encoding() {
     is_too_long(&codec, simple("12345"), "line");
     is_too_long(&codec, RespValue::BigNumber("12345".into()), "line");
     is_too_long(&client(limits), request(&["12345"]), "bulk string");
+    // Doubles have no limit of their own, and peers read all of them.
+    let long = -f64::MIN_POSITIVE;
+    assert_eq!(encoded(&codec, RespValue::Double(long)).unwrap(), ",-2.2250738585072014e-308\r\n");
 
     refuses(&codec, RespValue::Array(vec![RespValue::Null; 5]), "5 elements; the limit is 4");
     let pair = RespValue::Array(vec![RespValue::Null; 2]);
