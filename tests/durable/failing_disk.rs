@@ -9,7 +9,7 @@ use crate::{
     timers::{File, sending},
 };
 use netwheel::durable::{DurableTimers, SqliteStore, TimerStore};
-use std::{fs, process::Command};
+use std::{fs, process::Command, thread};
 
 /// A child process that starts timers while its disk fails. It prints the result of each start.
 #[test]
@@ -98,6 +98,16 @@ fn disk_with(file: &File, suffix: &str, fault: [&str; 3], starts: usize) -> Opti
     Some((said, fs::read_to_string(trace).unwrap()))
 }
 
+/// Runs a check with each error that means that there is no space, all of them at the same time.
+fn with_each_lack_of_space(check: impl Fn(&str) + Sync) {
+    thread::scope(|scope| {
+        for error in ["ENOSPC", "EDQUOT", "EFBIG"] {
+            let check = &check;
+            scope.spawn(move || check(error));
+        }
+    });
+}
+
 /// A program finds after the faults exactly the timers that were stored.
 #[track_caller]
 fn check_stored(file: &File, said: &Said) {
@@ -120,7 +130,7 @@ fn a_failed_fsync_stops_the_store_and_is_never_repeated() {
 
 #[test]
 fn a_full_disk_quota_or_file_refuses_starts_until_there_is_space() {
-    for error in ["ENOSPC", "EDQUOT", "EFBIG"] {
+    with_each_lack_of_space(|error| {
         let file = File::new();
         let fault = ["pwrite64", error, "100..104"];
         let Some((said, trace)) = disk_with(&file, "-wal", fault, 20) else { return };
@@ -134,7 +144,7 @@ fn a_full_disk_quota_or_file_refuses_starts_until_there_is_space() {
         assert!(since.iter().any(|line| line.starts_with("stored")), "{error}: not stored again: {since:?}");
         assert!(said.closed());
         check_stored(&file, &said);
-    }
+    });
 }
 
 #[test]
@@ -161,7 +171,7 @@ fn a_failed_fsync_of_the_database_file_stops_the_store_and_loses_nothing() {
 
 #[test]
 fn starts_go_on_while_the_log_cannot_be_copied_for_lack_of_space() {
-    for error in ["ENOSPC", "EDQUOT", "EFBIG"] {
+    with_each_lack_of_space(|error| {
         let file = File::new();
         // The first calls are those of the new file.
         let Some((said, trace)) = disk_with(&file, "", ["pwrite64", error, "5+"], 400) else { return };
@@ -169,7 +179,7 @@ fn starts_go_on_while_the_log_cannot_be_copied_for_lack_of_space() {
         let log: Vec<u64> = said.0.iter().find_map(|line| numbers(line)).unwrap();
         assert!(log[0] > 1000 * 4096 && log[1] >= 1, "{error}: bytes and failures {log:?}");
         check_stored(&file, &said);
-    }
+    });
 }
 
 fn numbers(line: &str) -> Option<Vec<u64>> {

@@ -1,7 +1,7 @@
 //! `im_chaos` in short runs: one fault, or the same program without Redis.
 
 use crate::support::process::{Process, are_installed, example};
-use std::{process::Command, time::Duration};
+use std::{process::Command, thread, time::Duration};
 
 /// Time limit of a run. The program itself gives up after a part of it.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -53,14 +53,23 @@ fn one_node_in_memory_has_the_same_checks() {
 
 #[test]
 fn resumes_have_the_answers_that_must_come() {
-    let faults = "resume-twice,resume-at-once,resume-ahead,resume-foreign";
-    let table = run(&["--nodes", "1", "--broker", "memory", "--faults", faults]);
-    let titles = ["resume twice, no message between", "resume immediately", "resume ahead", "another user's"];
-    for (title, resumes) in titles.into_iter().zip([16, 80, 8, 8]) {
+    let check = |(fault, title, resumes): (&str, &str, u32)| {
+        let table = run(&["--nodes", "1", "--broker", "memory", "--faults", fault]);
         let cells = row(&table, title);
         let [planned, wrong] = [cells.len() - 3, cells.len() - 2].map(|cell| cells[cell]);
         assert_eq!((planned, wrong), (resumes.to_string().as_str(), "0"), "{table}");
-    }
+    };
+    // At the same time, because most of a run is waiting.
+    thread::scope(|scope| {
+        for case in [
+            ("resume-twice", "resume twice, no message between", 16),
+            ("resume-at-once", "resume immediately", 80),
+            ("resume-ahead", "resume ahead", 8),
+            ("resume-foreign", "another user's", 8),
+        ] {
+            scope.spawn(move || check(case));
+        }
+    });
 }
 
 #[test]
