@@ -2,6 +2,7 @@
 //! their outcomes.
 
 use crate::{
+    examples::im_nodes::Redis,
     faulty::Faulty,
     im::{
         later::{
@@ -10,7 +11,6 @@ use crate::{
         },
         *,
     },
-    im_nodes::Redis,
     im_process::Member,
     support::{
         line_client::LineClient,

@@ -5,7 +5,7 @@
 mod server;
 
 use crate::{
-    programs::Program,
+    guide::programs::Program,
     support::{
         tcp::{ANY_PORT, ask},
         wait::PATIENCE,

@@ -1,14 +1,13 @@
 //! The example `gateway` between TLS clients and plain backends.
 
 use crate::{
-    files::Files,
+    interop::{files::Files, tls_echo::self_signed},
     support::{
         nobody::Nobody,
         process::{Process, example},
         tcp::ANY_PORT,
         wait::PATIENCE,
     },
-    tls_echo::self_signed,
 };
 use bytes::Bytes;
 use netwheel::{

@@ -1,8 +1,8 @@
 //! `gnutls-cli` against our server.
 
 use crate::{
+    interop::tls_echo::TlsEcho,
     support::process::{Process, are_installed},
-    tls_echo::TlsEcho,
 };
 
 #[test]

@@ -1,12 +1,11 @@
 //! `openssl s_client` against a server with a certificate for each of several hosts (SNI).
 
 use crate::{
-    files::Files,
+    interop::{files::Files, tls_echo::self_signed},
     support::{
         process::{Process, are_installed},
         tcp::ANY_PORT,
     },
-    tls_echo::self_signed,
 };
 use bytes::Bytes;
 use netwheel::{

@@ -1,9 +1,11 @@
 //! `openssl s_client` against our server, and our client against `openssl s_server`.
 
 use crate::{
-    files::Files,
+    interop::{
+        files::Files,
+        tls_echo::{TlsEcho, self_signed},
+    },
     support::process::{Process, are_installed},
-    tls_echo::{TlsEcho, self_signed},
 };
 use bytes::Bytes;
 use netwheel::{

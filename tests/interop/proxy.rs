@@ -1,7 +1,7 @@
 //! curl and haproxy announce their clients to our server.
 
 use crate::{
-    files::Files,
+    interop::files::Files,
     support::{
         process::{Process, are_installed},
         tcp::{ANY_PORT, ask, connect},

@@ -2,7 +2,7 @@
 //! server.
 
 use crate::{
-    files::Files,
+    interop::files::Files,
     support::{
         process::{Process, are_installed, example},
         tcp::{ANY_PORT, connect},

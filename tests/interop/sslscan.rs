@@ -1,6 +1,6 @@
 //! `sslscan` against our server reports nothing weak.
 
-use crate::{support::process::are_installed, tls_echo::TlsEcho};
+use crate::{interop::tls_echo::TlsEcho, support::process::are_installed};
 use std::process::Command;
 
 #[test]

@@ -1,7 +1,7 @@
 //! The example `tls_echo` with a certificate of the test.
 
 use crate::{
-    files::Files,
+    interop::files::Files,
     support::{
         process::{Process, example},
         tcp::ANY_PORT,

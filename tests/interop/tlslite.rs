@@ -1,8 +1,8 @@
 //! A misbehaving client, written with tlslite-ng, against our server.
 
 use crate::{
+    interop::tls_echo::TlsEcho,
     support::process::{Process, skip},
-    tls_echo::TlsEcho,
 };
 use std::process::Command;
 

@@ -1,7 +1,7 @@
 //! The Autobahn cases for WebSocket, run by kosoku, against the example `ws_echo` and our client.
 
 use crate::{
-    files::Files,
+    interop::files::Files,
     support::{
         process::{Process, example, skip},
         tcp::ANY_PORT,

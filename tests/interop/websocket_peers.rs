@@ -2,11 +2,11 @@
 //! ws for Node.js.
 
 use crate::{
+    interop::websocket::{WsEcho, has_module},
     support::{
         process::{Process, are_installed, skip},
         wait::{done, receive},
     },
-    websocket::{WsEcho, has_module},
 };
 use netwheel::{
     prelude::*,

@@ -74,12 +74,12 @@ pub(crate) fn play(role: &str) -> Vec<String> {
 }
 
 /// Returns the module path of a file within its binary: `tests/channel/endings/table.rs` is
-/// `endings::table`.
+/// `endings::table`, and `tests/system/rss.rs` is `system::rss` in `tests/programs.rs`.
 fn module_of(file: &str) -> String {
     let path = file.replace('\\', "/");
     let (_, path) = path.split_once("tests/").expect("a file of a test binary");
-    let (_binary, module) = path.split_once('/').expect("a module of a test binary");
-    module.trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::")
+    let own_folder = concat!(env!("CARGO_CRATE_NAME"), "/");
+    path.trim_start_matches(own_folder).trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::")
 }
 
 /// Returns the command that runs one test of this binary in a process that plays `role`.

@@ -9,9 +9,8 @@ use super::{
     webdriver::{CONTROL, ENTER, ESCAPE, RELEASE, SHIFT, TAB},
 };
 use crate::{
-    files::Files,
+    interop::{files::Files, tls_echo::self_signed},
     support::{line_client::LineClient, tcp::ANY_PORT},
-    tls_echo::self_signed,
 };
 use serde_json::json;
 

@@ -23,7 +23,7 @@ pub(crate) struct Browser {
 
 /// The browsers, which tests share because a start takes longer than most tests. More of them at
 /// the same time would make each other late.
-static PLACES: [Mutex<Option<Session>>; 2] = [const { Mutex::new(None) }; 2];
+static PLACES: [Mutex<Option<Session>>; 3] = [const { Mutex::new(None) }; 3];
 
 /// The shell that starts chromedriver, and ends it when its input ends: with this process, however
 /// that ends. The browser is in the process group of its driver, and survives it otherwise.

@@ -2,7 +2,7 @@
 
 use super::example::HttpExample;
 use crate::{
-    files::Files,
+    interop::files::Files,
     support::{
         process::{Process, are_installed},
         random::Random,

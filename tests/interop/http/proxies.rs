@@ -2,7 +2,7 @@
 
 use super::differential::{ATTACKS, Attack, Case};
 use crate::{
-    files::Files,
+    interop::files::Files,
     support::{
         process::{Process, are_installed},
         tcp::ANY_PORT,

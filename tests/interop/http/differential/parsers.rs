@@ -1,6 +1,6 @@
 //! The parsers h11 and httptools (llhttp), from Python.
 
-use crate::{files::Files, support::process::skip};
+use crate::{interop::files::Files, support::process::skip};
 use serde::Deserialize;
 use std::{
     fs,

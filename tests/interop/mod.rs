@@ -1,11 +1,6 @@
 //! Tests with other implementations of the protocols, as programs, and of the example `gateway`.
 //!
-//! A test whose program is not installed is skipped, except in CI. The servers are examples, which
-//! `cargo test` builds. For this test alone, build them first:
-//! `cargo build --examples --features full`.
-
-#[path = "../support/mod.rs"]
-mod support;
+//! A test whose program is not installed is skipped, except in CI. The servers are examples.
 
 #[cfg(all(feature = "durable-sqlite", feature = "json", feature = "prometheus", feature = "websocket"))]
 mod browser;

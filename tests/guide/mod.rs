@@ -1,10 +1,4 @@
 //! The code of the guide: its tests, and tests that run its programs.
-//!
-//! The programs are examples, which `cargo test` builds. For this test alone, build them first:
-//! `cargo build --examples --features full`.
-
-#[path = "../support/mod.rs"]
-mod support;
 
 mod codec;
 #[cfg(feature = "rusqlite-040")]

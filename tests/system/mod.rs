@@ -1,9 +1,6 @@
 //! Child processes under strace, stopped by signals or short of descriptors, and their resident
 //! memory. Each test starts such a process, or runs in one with `own_process!`.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod accept_exhaustion;
 mod affinity;
 mod busy_syscalls;
