@@ -1,6 +1,6 @@
 //! Bodies that do not change, with validators for caches.
 
-use crate::http::{Body, Headers, Request, Response, StatusCode, syntax::list};
+use crate::http::{Body, Headers, Request, Response, StatusCode, syntax::trim};
 use bytes::Bytes;
 
 /// A body that does not change while the server runs, such as a page or a script in the binary.
@@ -67,13 +67,23 @@ impl StaticBody {
         let is_known = request
             .headers()
             .all("if-none-match")
-            .flat_map(list)
+            .flat_map(entity_tags)
             .any(|tag| tag == b"*" || opaque(tag) == opaque(self.etag.as_bytes()));
         if is_known {
             return Response::new(StatusCode::NOT_MODIFIED).with_headers(self.headers.clone());
         }
         Response::ok(Body::Full(self.bytes.clone())).with_headers(self.headers.clone())
     }
+}
+
+/// Returns the entity tags of a list. A comma in quotes is part of a tag.
+fn entity_tags(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut is_quoted = false;
+    let ends_tag = move |byte: &u8| {
+        is_quoted ^= *byte == b'"';
+        *byte == b',' && !is_quoted
+    };
+    value.split(ends_tag).map(trim).filter(|tag| !tag.is_empty())
 }
 
 /// Returns an entity tag without the mark of a weak one.
@@ -123,12 +133,15 @@ mod tests {
 
     #[test]
     fn another_entity_tag_is_the_one_that_is_compared() {
-        for etag in ["\"v7\"", "W/\"v7\""] {
+        for etag in ["\"v7\"", "W/\"v7\"", "\"a,b\""] {
             let body = StaticBody::new("text/plain", "hello").header("etag", etag);
             assert_eq!(body.etag(), etag);
             let sent = body.respond(&Request::get("/")).headers().text("etag").unwrap().to_owned();
             assert_eq!(sent, etag);
-            assert_eq!(status(&body, Request::get("/").header("If-None-Match", sent)), 304);
+            let several = format!("\"x\", , {sent} ,\"y,z\"");
+            for known in [sent, several] {
+                assert_eq!(status(&body, Request::get("/").header("If-None-Match", known)), 304);
+            }
             let hash = StaticBody::new("text/plain", "hello").etag().to_owned();
             assert_eq!(status(&body, Request::get("/").header("If-None-Match", hash)), 200);
         }
