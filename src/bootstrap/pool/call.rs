@@ -252,11 +252,14 @@ impl<A: CallAnswer> PooledCall<A> {
         let Some(delay) = delay.filter(|delay| *delay < self.left()) else { return self.complete(result) };
         // A response that is not wanted ends with its stream.
         drop(result);
+        self.resume_after(delay);
+    }
+
+    fn resume_after(self: &Arc<Self>, delay: Duration) {
         let number = self.state.lock().step_number;
-        let me = Resume(Some(self.clone()));
-        let timer = self.schedule(delay, move || me.run());
-        // A refused task was dropped, which ends the call.
-        if let Ok(timer) = timer {
+        let resume = Resume { call: Some(self.clone()), due: self.clock.now().saturating_add(nanos(delay)) };
+        // A refused task was dropped, which schedules another one or ends the call.
+        if let Ok(timer) = self.schedule(delay, move || resume.run()) {
             self.keep_timer(number, timer);
         }
     }
@@ -406,12 +409,17 @@ impl<A: CallAnswer> Wake for PooledCall<A> {
     }
 }
 
-/// The next attempt of a call. A loop that ends drops it, which ends the call.
-struct Resume<A: CallAnswer>(Option<Arc<PooledCall<A>>>);
+/// The next attempt of a call. A loop that ends drops it, which moves it to another loop.
+struct Resume<A: CallAnswer> {
+    /// `None` once it has run.
+    call: Option<Arc<PooledCall<A>>>,
+    /// When it runs, in the time of the call.
+    due: u64,
+}
 
 impl<A: CallAnswer> Resume<A> {
     fn run(mut self) {
-        let Some(call) = self.0.take() else { return };
+        let Some(call) = self.call.take() else { return };
         if call.state.lock().reply.is_some() {
             call.attempt();
         }
@@ -420,8 +428,14 @@ impl<A: CallAnswer> Resume<A> {
 
 impl<A: CallAnswer> Drop for Resume<A> {
     fn drop(&mut self) {
-        if let Some(call) = self.0.take() {
-            call.complete(Err(NotSent::error(Error::ShutDown)));
+        let Some(call) = self.call.take() else { return };
+        // The call has ended if this was cancelled.
+        if call.state.lock().reply.is_none() {
+            return;
         }
+        if call.settings.source.group().next_for_timers().is_shutting_down() {
+            return call.complete(Err(NotSent::error(Error::ShutDown)));
+        }
+        call.resume_after(Duration::from_nanos(self.due.saturating_sub(call.clock.now())));
     }
 }

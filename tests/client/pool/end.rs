@@ -251,3 +251,40 @@ fn h_21_the_time_of_a_request_outlasts_the_loop_that_watches_it() {
         end(&group);
     }
 }
+
+#[cfg(feature = "http")]
+#[test]
+fn h_21_the_retry_of_a_request_outlasts_the_loop_of_its_timer() {
+    use crate::support::wait::wait_until;
+    use netwheel::{
+        http::{HttpClient, NotSent, Request},
+        reconnect::Backoff,
+    };
+    let wait = Duration::from_secs(10);
+    for dies in 0..2 {
+        let clock = ManualClock::new();
+        let group = EventLoopGroup::builder().threads(2).clock(clock.clone()).build().unwrap();
+        let nobody = Nobody::new();
+        let http = HttpClient::new().host("h");
+        let client = ClientBootstrap::new(&group).pipeline(move |_peer| http.calls(1024));
+        let pool = client.pool().size(4).build(nobody.address).unwrap();
+        let backoff = Backoff::new().initial(wait).max_delay(wait).jitter(false);
+        let requests = [(); 4].map(|()| {
+            let request = pool.request(Request::get("/")).timeout(Duration::MAX);
+            request.retries(1).backoff(backoff.clone()).send()
+        });
+        let timers = |at: usize| group.event_loops()[at].metrics().timers_pending;
+        wait_until("all attempts have failed", || pool.acquired() == 0 && timers(0) + timers(1) == 4);
+        let options = ShutdownOptions::new().quiet_period(Duration::ZERO);
+        done(group.event_loops()[dies].shutdown(options)).unwrap();
+        wait_until("the other loop has all timers", || timers(1 - dies) == 4);
+        assert!(requests.iter().all(|request| !request.is_done()), "loop {dies}");
+        clock.advance(wait);
+        for request in requests {
+            let error = done(request).unwrap_err();
+            let cause = NotSent::of(&error).unwrap().cause();
+            assert!(matches!(cause, Error::Io { .. }), "loop {dies}: {cause}");
+        }
+        end(&group);
+    }
+}
