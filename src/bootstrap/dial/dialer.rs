@@ -2,10 +2,10 @@
 //! addresses.
 //!
 //! A name is looked up again when its addresses are too old, and when none of them could be
-//! connected to. If a lookup fails or is refused, the addresses of the last one are used, and for
-//! some time no other lookup begins, because each may wait for a name server. The address that was
-//! connected to last is tried first the next time. An address that fails, or drops its connections,
-//! is tried last.
+//! connected to. If a lookup fails or is refused, the addresses of the last one are used. For some
+//! time after a failure, no other lookup begins while connections succeed, because each lookup may
+//! wait for a name server. The address that was connected to last is tried first the next time. An
+//! address that fails, or drops its connections, is tried last.
 //!
 //! Lookups have threads of their own. A worker of the group may wait for a connection, and must not
 //! occupy the thread that looks up its name.

@@ -179,7 +179,7 @@ fn a_streamed_response_keeps_its_connection_until_its_end() {
 }
 
 #[test]
-fn a_request_that_waits_for_its_retry_ends_with_its_loop_or_its_completion() {
+fn a_request_that_waits_for_its_retry_ends_with_its_loops_or_its_completion() {
     let site = failing(usize::MAX);
     let (group, pool) = site.pool(1);
     let waits = Backoff::new().initial(Duration::from_secs(50)).jitter(false);
