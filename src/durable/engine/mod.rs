@@ -8,18 +8,19 @@
 //! - A timer is in one place: in the store only, in the [`Window`], in `runs`, or in `changing`.
 //!   A row that arrives while its timer is in `changing` is dropped, because the outcome has a
 //!   newer one. A row that arrives during a run is kept with the run if it is another one. If it is
-//!   the same one, the run takes its payload, unless the handler was called or the store has ended
-//!   the run.
+//!   the same one, the run takes its payload, unless the handler was called or the store has
+//!   confirmed the end of the run.
 //! - A timer fires only if its due time has passed by the wall clock of that very call, if the
 //!   lease is valid, and if its topic is not paused. The exceptions are at-most-once runs, which
 //!   the store has ended before.
 //! - A command on a timer that runs, or is being changed, waits until that has ended. So a command
 //!   that was completed with `true` is never followed by a run that it should have prevented.
 //! - At most `max_running` runs have not ended, and they take at most `max_running_bytes`, or there
-//!   is one only. Of a topic with a concurrency limit, at most that many have no answer: each run
-//!   has a permit of its topic until it is answered. Each poll begins at most `fires_per_turn`
-//!   runs, and fires at most that many. `ready` has the runs that wait for their turn, in their
-//!   order.
+//!   is one only. An at-most-once run exceeds that if its timer gets a longer payload just before
+//!   the store ends the run. Of a topic with a concurrency limit, at most that many have no answer:
+//!   each run has a permit of its topic until it is answered. Each poll begins at most
+//!   `fires_per_turn` runs, and fires at most that many. `ready` has the runs that wait for their
+//!   turn, in their order.
 
 mod closing;
 mod commands;
@@ -395,7 +396,15 @@ impl Engine {
             // The engine knows all rows from before the run, so another due time is a newer one.
             if run.row.key != row.key {
                 self.runs.replace(row);
-            } else if matches!(run.phase, RunPhase::Permission | RunPhase::Ready) && !self.has_ended(run) {
+                return;
+            }
+            let takes_payload = match run.phase {
+                // Rows and outcomes arrive in order, so the payload is older than the outcome.
+                RunPhase::Permission => true,
+                RunPhase::Ready => !self.has_ended(run),
+                RunPhase::TopicHandler | RunPhase::End => false,
+            };
+            if takes_payload {
                 self.runs.set_payload(id, row.payload);
             }
             return;

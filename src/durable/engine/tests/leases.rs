@@ -258,3 +258,23 @@ fn a_payload_that_is_replaced_before_the_handler_is_called_reaches_it() {
         assert_eq!((simulation.metrics.running_bytes.read(), simulation.stored().len()), (0, 0));
     }
 }
+
+/// The store has replaced the payload immediately before it ends the run, and keeps neither.
+#[test]
+fn an_at_most_once_run_gets_a_payload_that_is_replaced_before_the_store_ends_it() {
+    let rules = Rules::new(Late::RunOnce, Retry::never(), Delivery::AtMostOnce);
+    let mut simulation = Simulation::with(rules, LIMITS, None);
+    let payloads = Rc::new(RefCell::new(Vec::new()));
+    let seen = payloads.clone();
+    simulation.handler(move |firing| {
+        seen.borrow_mut().push(firing.row.payload.clone());
+        Some(RunAnswer::Done(None))
+    });
+    let started = simulation.commit(Change::Start(new_timer(SECOND, None, Some("key"))));
+    let Outcome::Started(row) = started else { panic!("{started:?}") };
+    simulation.tell(EngineMessage::Stored(row));
+    simulation.before_change = Some(Box::new(|simulation| replace_payload(simulation, &[b'2'; 100])));
+    simulation.run_until(MINUTE);
+    assert_eq!(*payloads.borrow(), [vec![b'2'; 100]]);
+    assert_eq!((simulation.metrics.running_bytes.read(), simulation.stored().len()), (0, 0));
+}
