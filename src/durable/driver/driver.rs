@@ -148,6 +148,7 @@ impl Driver {
         }
         let topic = firing.row.topic;
         self.port.metrics.fired.add(1);
+        self.port.metrics.lateness.record(firing.since_due.saturating_mul(1_000_000));
         let answering = Answering::new(firing, self.port.clone());
         if let Some(handler) = self.handlers.lock().get_mut(topic) {
             handler(answering);

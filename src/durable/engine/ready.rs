@@ -123,7 +123,6 @@ impl Engine {
         run.deadline = timeout.map(|timeout| now.monotonic.saturating_add(nanos(timeout)));
         let late = now.wall.saturating_sub(run.row.scheduled).max(0).unsigned_abs();
         let since_due = now.wall.saturating_sub(run.row.key.due).max(0).unsigned_abs();
-        self.metrics.lateness.record(since_due.saturating_mul(1_000_000));
         let lateness = Duration::from_millis(late);
         let row = TimerRow {
             payload: std::mem::take(&mut run.row.payload),
@@ -134,7 +133,7 @@ impl Engine {
         let deadline = timeout.map(|timeout| Self::due_after(now, timeout));
         let lease = self.lease.as_ref().filter(|_| !self.has_ended(run));
         let valid_until = lease.map(LeaseWatch::valid_until);
-        Firing { row, run: run.number, deadline, missed: run.missed, lateness, valid_until }
+        Firing { row, run: run.number, deadline, missed: run.missed, lateness, since_due, valid_until }
     }
 
     /// Gives up the runs whose handlers have taken too long to answer. They have failed.

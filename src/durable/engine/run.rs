@@ -92,6 +92,8 @@ pub(in crate::durable) struct Firing {
     pub(in crate::durable) missed: u64,
     /// The time since the scheduled time.
     pub(in crate::durable) lateness: Duration,
+    /// The time since the due time, in milliseconds.
+    pub(in crate::durable) since_due: u64,
     /// The end of the lease, in nanoseconds of the loop. The handler must not be called from then
     /// on. `None` without a lease, and for a run that the store has ended.
     pub(in crate::durable) valid_until: Option<u64>,
