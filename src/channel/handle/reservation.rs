@@ -64,8 +64,9 @@ impl<S: Deref<Target = ChannelShared>> Drop for Reservation<S> {
 
 #[cold]
 fn give_back(shared: &ChannelShared, reserved: ReservedWeight) {
-    // Nobody waits for the output of a channel that has ended.
-    if shared.producers.release(reserved.weight) && shared.takes_writes() {
+    // Nobody waits for the output of a channel that has closed. One that only refuses the messages
+    // of handles still writes, and may not read until it is writable.
+    if shared.producers.release(reserved.weight) && shared.is_open() {
         // If the loop has ended, so has the channel.
         drop(shared.sender.deliver(shared.id.key, Mail::CheckOutput));
     }
@@ -93,6 +94,8 @@ mod tests {
         shared: OnceLock<Weak<ChannelShared>>,
         /// Another producer asks during each submission, which the loop then refuses.
         refuses: AtomicBool,
+        /// The pipeline ends its connection during each submission that the loop refuses.
+        ends: AtomicBool,
         /// The weight of an encoded message.
         encoded: usize,
         /// The changes of which the handler was notified.
@@ -119,6 +122,10 @@ mod tests {
             match mail {
                 Mail::Message(..) if self.refuses.load(SeqCst) => {
                     assert!(!shared.producers.is_writable(), "the reservation pauses the others");
+                    if self.ends.load(SeqCst) {
+                        self.update(&shared, 0);
+                        shared.set_output_ended();
+                    }
                     return Err((mail, Error::Full { resource: Resource::LoopQueue, limit: 1 }));
                 }
                 Mail::Message(_, reserved) => {
@@ -191,5 +198,15 @@ mod tests {
             assert!(channel.is_writable(), "nothing waits");
         }
         assert_eq!(*event_loop.changes.lock().unwrap(), [false, true, false, true]);
+    }
+
+    /// The handler writes on, and the channel may not read before the handler is notified.
+    #[test]
+    fn the_handler_of_a_channel_that_refuses_handles_is_notified_of_the_end_of_a_pause() {
+        let (channel, event_loop) = channel(|_| Some(100_000), 100_000);
+        event_loop.refuses.store(true, SeqCst);
+        event_loop.ends.store(true, SeqCst);
+        channel.write(vec![0; 100_000]).expect_err("the queue is full");
+        assert_eq!(*event_loop.changes.lock().unwrap(), [false, true]);
     }
 }
