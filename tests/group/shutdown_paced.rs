@@ -12,8 +12,13 @@ use crate::support::{
 use bytes::Bytes;
 use netwheel::{
     Channel, Context, Error, EventLoop, EventLoopGroup, Handler, IdleEvent, IdleTimeouts, Pipeline, Result,
-    Server, ServerBootstrap, channel::ChannelOptions, codec::RawBytes, net::TcpOptions,
-    shutdown::ShutdownOptions, testing::ManualClock,
+    Server, ServerBootstrap,
+    channel::ChannelOptions,
+    codec::RawBytes,
+    filter::{Filter, FilterContext, FilterState},
+    net::TcpOptions,
+    shutdown::ShutdownOptions,
+    testing::ManualClock,
 };
 use std::{
     io::{ErrorKind, Read, Write},
@@ -62,6 +67,31 @@ struct House {
     /// The callbacks and their times.
     journal: Journal<(Duration, Happened)>,
     channels: Journal<Channel<Bytes>>,
+    /// Its channels have a filter, which is established at once.
+    has_filter: bool,
+}
+
+/// Changes nothing.
+struct Plain;
+
+impl Filter for Plain {
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        ctx.deliver(input);
+        Ok(input.len())
+    }
+
+    fn write(&mut self, ctx: &mut FilterContext<'_>, plain: &[u8]) -> Result {
+        ctx.output().extend_from_slice(plain);
+        Ok(())
+    }
+
+    fn sealed_len(&self, plain: usize) -> usize {
+        plain
+    }
+
+    fn state(&self) -> FilterState {
+        FilterState::Established
+    }
 }
 
 impl Guest {
@@ -119,7 +149,8 @@ impl House {
         let clock = ManualClock::new();
         let builder = EventLoopGroup::builder().clock(clock.clone()).wheel_tick(ms(1)).name(name);
         let (group, event_loop) = single(builder);
-        House { clock, group, event_loop, journal: Journal::new(), channels: Journal::new() }
+        let (journal, channels) = (Journal::new(), Journal::new());
+        House { clock, group, event_loop, journal, channels, has_filter: false }
     }
 
     fn serve(&self) -> Server {
@@ -129,7 +160,10 @@ impl House {
     fn serve_from(&self, acceptors: &EventLoopGroup, options: ChannelOptions) -> Server {
         let house = self.clone();
         let server = ServerBootstrap::new(&self.group).acceptor_group(acceptors).channel_options(options);
-        let server = server.tcp_options(TcpOptions::new().send_buffer(64 * 1024));
+        let mut server = server.tcp_options(TcpOptions::new().send_buffer(64 * 1024));
+        if self.has_filter {
+            server = server.filter(|_| Plain);
+        }
         let server = server.pipeline(move |_peer| {
             let guest = Guest { house: house.clone(), stay: false };
             Pipeline::codec(RawBytes).idle(IdleTimeouts::new().reader(ms(450))).handler(guest)
@@ -357,6 +391,33 @@ fn e_58_a_connection_accepted_before_the_loop_starts_to_shut_down_is_notified_li
     let report = done(end).unwrap();
     assert_eq!((report.channels, report.graceful, report.connections_refused), (1, 1, 0), "{report}");
     done(acceptors.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR))).unwrap();
+}
+
+/// More tasks than a turn takes are between the beginning of the shutdown and the connection.
+#[test]
+fn a_connection_that_becomes_a_channel_during_the_shutdown_counts_once() {
+    const TASKS: usize = 10_000;
+    for has_filter in [false, true] {
+        let house = House { has_filter, ..House::new("meanwhile") };
+        let (acceptors, acceptor) = single(EventLoopGroup::builder());
+        let server = house.serve_from(&acceptors, ChannelOptions::new());
+        settle(&house.event_loop);
+        let gate = Gate::shut(&house.event_loop);
+        (0..TASKS).for_each(|_| house.event_loop.execute(|| ()).unwrap());
+        let pending = || house.event_loop.metrics().tasks_pending;
+        let before = pending();
+        let mut guest = connect(server.local_address());
+        wait_until("a pending connection", || {
+            settle(&acceptor);
+            pending() > before
+        });
+        let end = house.event_loop.shutdown(over(Duration::ZERO));
+        drop(gate);
+        assert_says_bye(&mut guest);
+        let report = done(end).unwrap();
+        assert_eq!((report.channels, report.graceful), (1, 1), "with a filter: {has_filter}: {report}");
+        done(acceptors.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR))).unwrap();
+    }
 }
 
 #[test]

@@ -161,7 +161,8 @@ impl Shutdown {
         self.outgoing.is_none()
     }
 
-    /// Counts a channel that has opened since the shutdown began.
+    /// Counts a channel that has opened since the shutdown began. `is_active` is `false` for one
+    /// with filters, which counts when its handshake is complete.
     pub(super) fn note_opened(&mut self, is_outgoing: bool, is_active: bool) {
         self.accepted_left += usize::from(!is_outgoing);
         self.report.channels += u64::from(is_active);

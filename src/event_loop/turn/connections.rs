@@ -38,7 +38,8 @@ impl Turn {
             );
             return;
         }
-        let registered = if connection.setup.filters.is_some() {
+        let has_filters = connection.setup.filters.is_some();
+        let registered = if has_filters {
             self.register_with_filters(&mut connection)
         } else {
             self.register(&mut connection)
@@ -50,7 +51,7 @@ impl Turn {
                 self.note_age_of(key);
                 self.activate(key);
                 if self.shutdown.is_some() {
-                    self.notify_late(key);
+                    self.notify_late(key, has_filters);
                 }
             }
             // This error may affect every connection, for example if a factory fails.

@@ -135,12 +135,13 @@ impl Turn {
         }
     }
 
-    /// Notifies a channel that was accepted before the request, and has opened since.
-    pub(super) fn notify_late(&mut self, key: Key) {
+    /// Notifies a channel that was accepted before the request, and has opened since. The handshake
+    /// of its filters may be complete.
+    pub(super) fn notify_late(&mut self, key: Key, has_filters: bool) {
         let Some(slot) = self.sources.channel(key) else { return };
         let is_active = matches!(slot.begin_shutdown(), AtShutdown::Drain);
         if let Some(shutdown) = &mut self.shutdown {
-            shutdown.note_opened(false, is_active);
+            shutdown.note_opened(false, is_active && !has_filters);
             self.guarded_once(Some(key), |turn| turn.notify(key));
         }
     }
