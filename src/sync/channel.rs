@@ -120,6 +120,13 @@ impl<T> Receiver<T> {
         std::mem::take(&mut self.0.state.lock().values)
     }
 
+    /// Takes all values that have arrived. Later sends return their values.
+    pub(crate) fn close(self) -> VecDeque<T> {
+        let mut state = self.0.state.lock();
+        state.has_receiver = false;
+        std::mem::take(&mut state.values)
+    }
+
     /// Returns the number of values that have arrived.
     pub(crate) fn len(&self) -> usize {
         self.0.state.lock().values.len()
@@ -188,9 +195,15 @@ mod tests {
 
     #[test]
     fn a_send_without_a_receiver_returns_its_value() {
-        let (sender, receiver) = channel();
-        sender.send(1).unwrap();
-        drop(receiver);
-        assert_eq!(sender.send(2), Err(2));
+        for closes in [false, true] {
+            let (sender, receiver) = channel();
+            sender.send(1).unwrap();
+            if closes {
+                assert_eq!(receiver.close(), [1]);
+            } else {
+                drop(receiver);
+            }
+            assert_eq!(sender.send(2), Err(2));
+        }
     }
 }

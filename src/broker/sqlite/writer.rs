@@ -113,7 +113,8 @@ impl BrokerWriter {
         let closed = self.work();
         let BrokerWriter { file, requests, failed, .. } = self;
         drop(file);
-        for request in requests.drain() {
+        // A request that comes later is returned to its sender.
+        for request in requests.close() {
             match request {
                 WriterRequest::Operation(mut operation) => {
                     operation.fail(&BrokerError::Closed);
@@ -124,7 +125,6 @@ impl BrokerWriter {
                 _ => {}
             }
         }
-        drop(requests);
         if let Some(completer) = closed {
             completer.complete(failed.map_or(Ok(()), |error| Err(error.into())));
         }

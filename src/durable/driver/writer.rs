@@ -134,8 +134,7 @@ impl Writer {
         let Some(Closed { completers, result }) = closed else { return };
         // The file is unlocked and requests are refused before the completions are done.
         drop(self.store);
-        refuse(self.queue.into_iter().chain(self.requests.drain()));
-        drop(self.requests);
+        refuse(self.queue.into_iter().chain(self.requests.close()));
         completers.into_iter().for_each(|completer| completer.complete(result.clone()));
     }
 

@@ -8,7 +8,7 @@ use crate::{
         id::TimerId,
         metrics::Metrics,
         policy::KeepDead,
-        request::{StoreReply, StoreRequest},
+        request::{StoreReply, StoreRequest, refuse},
         store::{
             Change, LoadRange, Loaded, MemoryDatabase, Outcome, StoreError, TimerFilter, TimerInfo,
             TimerStore, TopicCounts, TopicSet,
@@ -17,7 +17,11 @@ use crate::{
     },
     sync::{Permits, Sender, channel, completion, loop_id},
 };
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
 
 fn writer_on(store: impl TimerStore + 'static) -> (Writer, Sender<StoreRequest>) {
     let (sender, requests) = channel();
@@ -71,6 +75,24 @@ fn a_renewal_goes_before_queries_and_behind_the_drain_that_it_carries_out() {
     assert!(matches!(writer.next(), Some(StoreRequest::Query(_))), "one request between two renewals");
     assert!(is_renewal(writer.next().as_ref()));
     assert!(matches!(writer.next(), Some(StoreRequest::Query(_))));
+}
+
+/// The refusal of one request may bring another one.
+#[test]
+fn a_request_that_comes_while_others_are_refused_is_refused_too() {
+    let (writer, requests) = sharing_writer();
+    let requests = Arc::new(requests);
+    let again = requests.clone();
+    let (sender, refused) = mpsc::channel();
+    let query = StoreRequest::Query(Box::new(move |_| {
+        let query = StoreRequest::Query(Box::new(move |result| sender.send(result.is_err()).unwrap()));
+        refuse(again.send(query).err());
+    }));
+    for request in [StoreRequest::Close(Vec::new()), query] {
+        assert!(requests.send(request).is_ok());
+    }
+    writer.run();
+    assert_eq!(refused.try_recv(), Ok(true));
 }
 
 /// A store whose pauses work, and whose counts do not.
