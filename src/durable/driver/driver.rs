@@ -13,7 +13,11 @@ use crate::durable::{
     unix_millis::present_millis,
 };
 use crate::{
-    channel::ScheduledTask, clock::nanos, error::Error, event_loop::EventLoop, machine::Mutex,
+    channel::ScheduledTask,
+    clock::nanos,
+    error::{Error, drop_guarded},
+    event_loop::EventLoop,
+    machine::Mutex,
     sync::Completer,
 };
 use std::{sync::Arc, time::Duration};
@@ -162,6 +166,7 @@ impl Driver {
                 EngineStep::Change { id, change, purpose } => {
                     self.pass(StoreRequest::Change { change, reply: StoreReply::Engine(id, purpose) });
                 }
+                EngineStep::Discard(effect) => drop_guarded(effect),
                 EngineStep::Load(range) => self.pass(StoreRequest::Load(range)),
                 EngineStep::Prune => self.pass(StoreRequest::Prune),
                 EngineStep::Survey { after, limit } => self.pass(StoreRequest::Survey { after, limit }),

@@ -4,6 +4,8 @@ mod batch;
 mod batch_limit;
 #[expect(clippy::module_inception, reason = "each file is named after its main type")]
 mod driver;
+#[cfg(test)]
+mod driver_tests;
 mod kept_topic;
 mod skew_watch;
 mod upkeep;

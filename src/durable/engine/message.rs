@@ -96,12 +96,24 @@ impl EngineMessage {
     }
 }
 
+impl RunAnswer {
+    /// Has the driver drop an answer that is not carried out.
+    pub(super) fn discard(self, steps: &mut Vec<EngineStep>) {
+        if let RunAnswer::Done(Some(effect)) = self {
+            steps.push(EngineStep::Discard(effect));
+        }
+    }
+}
+
 /// An action for the driver.
 pub(in crate::durable) enum EngineStep {
     /// Call the handler.
     Fire(Firing),
     /// Pass the change to the store.
     Change { id: TimerId, change: Change, purpose: Purpose },
+    /// Drop the effect of an answer that came too late. Its destructor may call the engine, so the
+    /// driver drops it without the lock.
+    Discard(Effect),
     /// Load timers.
     Load(LoadRange),
     /// Remove dead letters that are too old or too many.

@@ -99,10 +99,11 @@ impl Engine {
         now: Now,
         steps: &mut Vec<EngineStep>,
     ) {
-        if let RunAnswer::Failed(error) = answer {
+        if let RunAnswer::Failed(error) = &answer {
             self.metrics.failed_at_most_once.add(1);
             log::warn!("timer {} has failed, and is not tried again: {error}", run.row.key.id);
         }
+        answer.discard(steps);
         let (id, row) = (run.row.key.id, run.replaced.take());
         row.into_iter().for_each(|row| self.go_on(&run, *row, steps));
         if !self.runs.contains(id) {

@@ -215,7 +215,7 @@ impl Engine {
             if !matches!(self.state, State::Stopped(_)) {
                 self.metrics.late_answers.add(1);
             }
-            return;
+            return answer.discard(steps);
         };
         if self.has_ended(&run) {
             return self.answered_after_end(run, answer, now, steps);

@@ -332,6 +332,7 @@ impl World {
                 EngineStep::Change { id, change, purpose } => {
                     self.requests.push_back(StoreRequest::Change { id, change, purpose });
                 }
+                EngineStep::Discard(effect) => drop(effect),
                 EngineStep::Survey { after, limit } => {
                     self.requests.push_back(StoreRequest::Survey { after, limit })
                 }

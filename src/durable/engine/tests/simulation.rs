@@ -334,6 +334,7 @@ impl Simulation {
                     self.pass(slow);
                     self.tell(EngineMessage::Changed { id, outcome });
                 }
+                EngineStep::Discard(effect) => drop(effect),
                 EngineStep::Load(range) => self.load(range),
                 EngineStep::Prune => self.prunes += 1,
                 EngineStep::Survey { after, limit } => {
