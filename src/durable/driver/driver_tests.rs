@@ -1,7 +1,12 @@
 //! Tests of the end of a driver's loop.
 
 use crate::{
-    durable::{Due, DurableTimers, Late, MemoryDisk, Retry, Topic},
+    durable::{
+        DurableTimers,
+        policy::{Late, Retry},
+        store::MemoryDisk,
+        topic::{Due, Topic},
+    },
     event_loop::ShutdownOptions,
     group::EventLoopGroup,
     testing::wait::PATIENCE,
