@@ -13,7 +13,8 @@ use crate::{
 };
 use std::{sync::mpsc::channel, thread, time::Duration};
 
-/// The effect of an answer may own the last handle of the timers, whose drop sends a message to the engine.
+/// The effect of an answer may own the last handle of the timers, whose drop sends a message to the
+/// engine.
 #[test]
 fn an_answer_after_the_end_of_the_loop_drops_its_effect_without_a_lock() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
