@@ -4,15 +4,7 @@
 //! `cargo test` builds the examples. For this test alone, build them first:
 //! `cargo build --features full --examples`.
 
-#[cfg(all(
-    feature = "broker-redis",
-    feature = "broker-sqlite",
-    feature = "durable-sqlite",
-    feature = "json",
-    feature = "prometheus",
-    feature = "simulation",
-    feature = "websocket"
-))]
+#[cfg(feature = "full")]
 mod examples;
 mod guide;
 #[cfg(all(feature = "http", feature = "tls"))]
@@ -20,14 +12,6 @@ mod interop;
 mod support;
 mod system;
 
-#[cfg(all(
-    feature = "broker-redis",
-    feature = "broker-sqlite",
-    feature = "durable-sqlite",
-    feature = "json",
-    feature = "prometheus",
-    feature = "simulation",
-    feature = "websocket"
-))]
+#[cfg(feature = "full")]
 #[allow(unused_imports, reason = "files of the chat server name each other by the root of the crate")]
 use examples::{faulty, im, im::*, im_process, output, token_bucket};
