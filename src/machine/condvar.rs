@@ -1,10 +1,12 @@
 //! A condition variable with waits that a simulated machine can schedule.
 
-use super::mutex::Mutex;
+use super::mutex::{Mutex, MutexGuard};
 #[cfg(feature = "simulation")]
 use super::simulated;
+#[cfg(feature = "simulation")]
+use std::sync::MutexGuard as StdMutexGuard;
 use std::{
-    sync::{Condvar as StdCondvar, MutexGuard, PoisonError},
+    sync::{Condvar as StdCondvar, PoisonError},
     time::Duration,
 };
 
@@ -54,7 +56,8 @@ impl Condvar {
             return (mutex.lock(), is_over);
         }
         let _ = mutex;
-        match timeout {
+        let guard = guard.into_inner();
+        let (guard, is_over) = match timeout {
             #[cfg(feature = "simulation")]
             None if simulated::runs_simulation() => (self.wait_beside_simulation(guard), false),
             None => (self.0.wait(guard).unwrap_or_else(PoisonError::into_inner), false),
@@ -63,7 +66,8 @@ impl Condvar {
                 let (guard, time) = waited.unwrap_or_else(PoisonError::into_inner);
                 (guard, time.timed_out())
             }
-        }
+        };
+        (MutexGuard::new(guard), is_over)
     }
 
     /// Waits on the thread of a simulation, outside of its programs. Only threads of the operating
@@ -71,7 +75,7 @@ impl Condvar {
     #[cfg(feature = "simulation")]
     #[cold]
     #[allow(clippy::disallowed_methods, reason = "the simulation stands still during the wait")]
-    fn wait_beside_simulation<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    fn wait_beside_simulation<'a, T>(&self, guard: StdMutexGuard<'a, T>) -> StdMutexGuard<'a, T> {
         let waited = self.0.wait_timeout(guard, LONGEST_WAIT_BESIDE_SIMULATION);
         let (guard, time) = waited.unwrap_or_else(PoisonError::into_inner);
         assert!(

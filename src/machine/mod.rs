@@ -27,7 +27,9 @@ pub(crate) use disk::Disk;
 #[cfg(feature = "durable")]
 pub(crate) use failure::{DiskError, RouteError};
 pub(crate) use join_handle::JoinHandle;
-pub(crate) use mutex::Mutex;
+#[cfg(feature = "simulation")]
+pub(crate) use mutex::SystemMutex;
+pub(crate) use mutex::{Mutex, MutexGuard};
 pub(crate) use parker::Parker;
 #[cfg(feature = "durable")]
 pub(crate) use route::Route;
@@ -158,7 +160,7 @@ pub(crate) fn is_killed() -> bool {
 }
 
 /// Marks a point where the calling thread races with others. A simulation may run another thread
-/// here. The caller must not hold a lock.
+/// here, unless the caller holds a [`Mutex`].
 #[inline]
 pub(crate) fn race_point() {
     #[cfg(feature = "simulation")]

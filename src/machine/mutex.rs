@@ -1,29 +1,143 @@
-//! `Mutex`: a lock that ignores poisoning.
+//! `Mutex`: a lock that ignores poisoning. In a simulation it is a race point.
 
 #![allow(clippy::disallowed_types, reason = "the one place that names `std::sync::Mutex`")]
 
+#[cfg(feature = "simulation")]
+use super::simulated::{self, HeldLock};
 use std::{
     fmt,
-    sync::{self, MutexGuard, PoisonError},
+    ops::{Deref, DerefMut},
+    sync::{self, PoisonError},
 };
+#[cfg(feature = "simulation")]
+use std::{panic::Location, sync::TryLockError, thread, time::Duration};
+
+/// The longest wait for a lock in a simulation, in real time.
+#[cfg(feature = "simulation")]
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// A `std::sync::Mutex` that a panic does not poison. The values behind the locks of the crate are
 /// consistent at every moment at which a panic is possible, so later callers can use them.
 #[derive(Default)]
-pub(crate) struct Mutex<T>(sync::Mutex<T>);
+pub(crate) struct SystemMutex<T>(sync::Mutex<T>);
 
-impl<T> Mutex<T> {
+impl<T> SystemMutex<T> {
     pub(crate) const fn new(value: T) -> Self {
-        Mutex(sync::Mutex::new(value))
+        SystemMutex(sync::Mutex::new(value))
     }
 
     #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    pub(crate) fn lock(&self) -> sync::MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[cfg(feature = "simulation")]
+    fn try_lock(&self) -> Option<sync::MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for SystemMutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A [`SystemMutex`] for everything but the simulation itself. A simulation may run another thread
+/// before the lock is taken.
+#[derive(Default)]
+pub(crate) struct Mutex<T>(SystemMutex<T>);
+
+/// The lock of a [`Mutex`], until this is dropped.
+pub(crate) struct MutexGuard<'a, T> {
+    value: sync::MutexGuard<'a, T>,
+    /// Dropped after the lock.
+    #[cfg(feature = "simulation")]
+    _held: HeldLock,
+}
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Mutex(SystemMutex::new(value))
+    }
+
+    /// Takes the lock. In a simulation, another thread may run first.
+    ///
+    /// # Panics
+    /// In a simulation, if the lock is not released within [`LONGEST_WAIT`].
+    #[inline]
+    #[cfg_attr(feature = "simulation", track_caller)]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        #[cfg(feature = "simulation")]
+        if simulated::exists() {
+            return self.lock_in_simulation();
+        }
+        MutexGuard::new(self.0.lock())
+    }
+
+    /// Only one thread of a simulation runs at a time, so a lock that is not released belongs to
+    /// the calling thread itself, or to one that waits for something else.
+    #[cfg(feature = "simulation")]
+    #[cold]
+    #[track_caller]
+    fn lock_in_simulation(&self) -> MutexGuard<'_, T> {
+        simulated::race_point_at_lock();
+        let Some(machine) = simulated::current().filter(|_| !thread::panicking()) else {
+            return MutexGuard::new(self.0.lock());
+        };
+        for _ in 0..LONGEST_WAIT.as_millis() {
+            if let Some(guard) = self.0.try_lock() {
+                return MutexGuard::new(guard);
+            }
+            #[allow(clippy::disallowed_methods, reason = "a thread outside of the simulation has the lock")]
+            thread::sleep(Duration::from_millis(1));
+        }
+        let deadlock = format!(
+            "a deadlock at {}: the lock is held by the same thread, or by one that waits",
+            Location::caller()
+        );
+        machine.lock().violate(|| deadlock.clone());
+        panic!("{deadlock}");
+    }
+
     pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+        self.0.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<'a, T> MutexGuard<'a, T> {
+    #[inline]
+    pub(super) fn new(value: sync::MutexGuard<'a, T>) -> Self {
+        MutexGuard {
+            value,
+            #[cfg(feature = "simulation")]
+            _held: HeldLock::new(),
+        }
+    }
+
+    /// Returns the guard of the standard library, for a wait that releases the lock.
+    pub(super) fn into_inner(self) -> sync::MutexGuard<'a, T> {
+        self.value
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
     }
 }
 

@@ -10,7 +10,7 @@
 //! process has no other one of the same file, and otherwise kept for the next store.
 
 use super::{file_error::FileError, file_id::FileId};
-use crate::machine::Mutex;
+use crate::machine::{Mutex, MutexGuard};
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, fcntl},
@@ -21,7 +21,6 @@ use std::{
     fs::{self, File},
     io,
     path::Path,
-    sync::MutexGuard,
 };
 
 /// The bytes of the database file that each connection has locked for reading, and that the last

@@ -6,12 +6,9 @@
 
 #[cfg(not(all(test, netwheel_loom)))]
 mod real {
-    pub(in crate::sync) use crate::machine::{Condvar, Mutex};
+    pub(in crate::sync) use crate::machine::{Condvar, Mutex, MutexGuard};
     pub(in crate::sync) use std::{
-        sync::{
-            MutexGuard,
-            atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
-        },
+        sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
         thread_local as per_thread,
     };
 }

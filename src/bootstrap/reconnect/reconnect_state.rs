@@ -17,14 +17,11 @@ use crate::{
     error::{Error, caught, drop_guarded},
     event_loop::{Attempt, ConnectCallback, EventLoop},
     log_throttle::{PANICS, log_throttled, off_loop},
-    machine::Mutex,
+    machine::{Mutex, MutexGuard},
     sync::{Completer, Waiters},
 };
 use log::Level;
-use std::{
-    sync::{Arc, MutexGuard},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 /// A reconnecting client, in any phase.
 pub(super) struct ReconnectState<M> {

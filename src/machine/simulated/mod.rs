@@ -44,14 +44,14 @@ pub(crate) use mask::{Mask, Operation};
 pub(crate) use run::{LoopRun, Next, Polled, ReadyEvent};
 pub(crate) use socket::SimulatedSocket;
 pub(crate) use states::States;
-pub(crate) use threads::{is_thread, notify, pause, resume_killed, stop_killed, wait};
+pub(crate) use threads::{is_thread, notify, pause, race_point_at_lock, resume_killed, stop_killed, wait};
 pub(crate) use trace::{Happening, Record};
 pub(crate) use world::{
     BindOptions, Condition, LinkSettings, MakeLoop, SimulatedPoll, SimulatedWaker, StartedLoop, World,
     WorldStep,
 };
 
-use crate::machine::mutex::Mutex;
+use crate::machine::mutex::SystemMutex;
 use std::{
     cell::{Cell, RefCell},
     io,
@@ -69,7 +69,7 @@ thread_local! {
 
 /// The world and the state that its threads share.
 pub(crate) struct Shared {
-    world: Mutex<World>,
+    world: SystemMutex<World>,
     pub(crate) turns: turns::Turns,
     pub(crate) loop_turn: watch::LoopTurn,
     /// The instant that is the time zero of the world.
@@ -84,7 +84,7 @@ impl Shared {
             let _ = REGISTERED.set(mio::Poll::new()?);
         }
         let shared = Arc::new(Shared {
-            world: Mutex::new(World::new(seed, faults)),
+            world: SystemMutex::new(World::new(seed, faults)),
             turns: turns::Turns::default(),
             loop_turn: watch::LoopTurn::default(),
             origin: std::time::Instant::now(),
@@ -218,12 +218,46 @@ fn current_of_thread() -> Option<Machine> {
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
-/// Lets another thread run where the caller races with it, if that is drawn.
+/// Lets another thread run where the caller races with it, if that is drawn and the caller holds no
+/// lock.
 #[inline]
 pub(crate) fn race_point() {
     if EXISTS.load(Ordering::Relaxed) {
         threads::race_point();
     }
+}
+
+/// Returns whether a simulation was created in this process.
+#[inline]
+pub(crate) fn exists() -> bool {
+    EXISTS.load(Ordering::Relaxed)
+}
+
+thread_local! {
+    /// The number of [`HeldLock`]s of the thread.
+    static HELD_LOCKS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A lock that the calling thread holds, until this is dropped.
+pub(crate) struct HeldLock(PhantomData<*const ()>);
+
+impl HeldLock {
+    #[inline]
+    pub(crate) fn new() -> Self {
+        HELD_LOCKS.set(HELD_LOCKS.get() + 1);
+        HeldLock(PhantomData)
+    }
+}
+
+impl Drop for HeldLock {
+    #[inline]
+    fn drop(&mut self) {
+        HELD_LOCKS.set(HELD_LOCKS.get() - 1);
+    }
+}
+
+fn holds_a_lock() -> bool {
+    HELD_LOCKS.get() > 0
 }
 
 /// Returns whether the calling thread is the driver of a simulation, in a call of a loop.

@@ -12,6 +12,7 @@
 use super::{
     EnteredMachine, Machine, Shared, current,
     fault::Fault,
+    holds_a_lock,
     trace::Happening,
     turns::Stuck,
     world::{Condition, World},
@@ -147,6 +148,21 @@ fn wait_in_thread(
     if is_unwound() {
         return give_up(machine, index);
     }
+    let deadline = give_turn_back(machine, index, condition, timeout);
+    if is_unwound() {
+        return give_up(machine, index);
+    }
+    deadline.is_some_and(|deadline| machine.lock().now() >= deadline)
+}
+
+/// Lets others run until the condition is notified, `timeout` has passed, or the thread is killed.
+/// Returns the end of the timeout in the time of the world.
+fn give_turn_back(
+    machine: &Machine,
+    index: usize,
+    condition: Option<Condition>,
+    timeout: Option<Duration>,
+) -> Option<u64> {
     let deadline = {
         let mut world = machine.lock();
         let deadline = deadline(&world, timeout);
@@ -157,9 +173,8 @@ fn wait_in_thread(
     turns.give_back();
     if !turns.wait(index) {
         WAITS_OF_KILLED.set(Some(0));
-        return give_up(machine, index);
     }
-    deadline.is_some_and(|deadline| machine.lock().now() >= deadline)
+    deadline
 }
 
 /// Ends the wait of a killed thread: unwinds it, or returns if it is being unwound.
@@ -269,18 +284,26 @@ impl Drop for Preempted<'_> {
 /// a process that was killed: its threads go on unwinding.
 #[cold]
 pub(super) fn race_point() {
+    race_point_at_lock();
+    stop_killed();
+}
+
+/// Like [`race_point`], before the caller takes a lock. Does not unwind a thread that is killed
+/// meanwhile, because destructors take locks.
+#[cold]
+pub(crate) fn race_point_at_lock() {
+    if holds_a_lock() || is_unwound() || thread::panicking() {
+        return;
+    }
     let Some(machine) = current() else { return };
     if let Some(index) = index_of_thread() {
-        if is_unwound() {
-            return stop_killed();
-        }
         let pause = {
             let mut world = machine.lock();
             world.fails(Fault::ThreadPreempted).then(|| world.faults.size(Fault::ThreadPreempted, PREEMPTION))
         };
         if let Some(pause) = pause {
             let _preempted = Preempted::new(&machine);
-            wait_in_thread(&machine, index, None, Some(Duration::from_nanos(pause)));
+            give_turn_back(&machine, index, None, Some(Duration::from_nanos(pause)));
         }
         return;
     }

@@ -8,7 +8,7 @@
 //! simulation does not control. Then the simulation is over: all other threads are unwound at once,
 //! without turns, so that nothing is left of it but the thread that is stuck.
 
-use crate::machine::mutex::Mutex;
+use crate::machine::mutex::SystemMutex;
 use std::{
     sync::{Condvar, PoisonError},
     thread::{self, JoinHandle, Thread},
@@ -37,7 +37,7 @@ pub(super) enum Stuck {
 }
 
 pub(crate) struct Turns {
-    state: Mutex<State>,
+    state: SystemMutex<State>,
     /// Only the driver waits for it. Threads are unparked, one at a time.
     passed: Condvar,
 }
@@ -67,7 +67,7 @@ impl Default for Turns {
             is_over: false,
             longest: LONGEST_TURN,
         };
-        Turns { state: Mutex::new(state), passed: Condvar::new() }
+        Turns { state: SystemMutex::new(state), passed: Condvar::new() }
     }
 }
 

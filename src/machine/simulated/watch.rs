@@ -5,7 +5,7 @@
 //! starts, looks at all simulations now and then, and writes a report to the standard error.
 
 use super::Shared;
-use crate::machine::mutex::Mutex;
+use crate::machine::mutex::SystemMutex;
 use std::{
     sync::{
         Arc, Once, Weak,
@@ -49,7 +49,7 @@ impl Drop for InLoopTurn<'_> {
 }
 
 /// The simulations of the process.
-static WATCHED: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static WATCHED: SystemMutex<Vec<Weak<Shared>>> = SystemMutex::new(Vec::new());
 
 /// Watches a simulation until it is dropped.
 pub(super) fn watch(shared: &Arc<Shared>) {

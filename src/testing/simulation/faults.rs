@@ -14,12 +14,13 @@ use crate::machine::simulated::{self, Fault};
 /// | `datagram-lost`, `datagram-twice`, `datagram-late`, `datagram-would-block` | of UDP |
 /// | `disk-busy`, `slow-disk`, `sync-fails` | of disks: accesses of a [`MemoryDisk`](crate::durable::MemoryDisk) |
 /// | `request-refused`, `answer-lost` | of the server of a [`MemoryDatabase`](crate::durable::MemoryDatabase) |
-/// | `thread-preempted`, `loop-preempted` | of scheduling: another thread of the node runs when work is submitted to a loop |
+/// | `thread-preempted`, `loop-preempted` | of scheduling: another thread of the node runs when work is submitted to a loop, or when a lock of this crate is taken |
 /// | `link-cut`, `link-clogged`, `connection-reset` | of links; an opportunity every 0.2 s |
 /// | `node-stalls`, `clock-jumps`, `clock-drifts`, `wall-time-steps`, `out-of-descriptors`, `disk-full`, `node-killed`, `node-loses-power` | of nodes; an opportunity every 0.2 s |
 ///
 /// The faults of scheduling are not among [`all`](Faults::all), because they require that no thread
-/// of the program holds a lock while it submits work to a loop. [`rate`](Faults::rate) adds them.
+/// of the program calls this crate while it holds a lock of its own. A
+/// [`Journal`](super::Journal) may be used there. [`rate`](Faults::rate) adds them.
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Faults {

@@ -1,11 +1,13 @@
 //! What programs of a simulation record for its checks.
 
-use crate::machine::Mutex;
+use crate::machine::{SystemMutex, simulated::HeldLock};
 use std::sync::Arc;
 
 /// A list that programs of a simulation write and its checks read. Clones share the list.
+///
+/// A program may use it while it holds a lock of its own: no other thread runs in the meantime.
 #[derive(Debug)]
-pub struct Journal<T>(Arc<Mutex<Vec<T>>>);
+pub struct Journal<T>(Arc<SystemMutex<Vec<T>>>);
 
 impl<T> Clone for Journal<T> {
     fn clone(&self) -> Self {
@@ -42,6 +44,8 @@ impl<T> Journal<T> {
 
     /// Calls `look` with all entries.
     pub fn with<R>(&self, look: impl FnOnce(&[T]) -> R) -> R {
-        look(&self.0.lock())
+        let entries = self.0.lock();
+        let _held = HeldLock::new();
+        look(&entries)
     }
 }

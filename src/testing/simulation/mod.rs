@@ -66,6 +66,8 @@ mod explored;
 mod failure;
 mod faults;
 mod journal;
+#[cfg(test)]
+mod lock_tests;
 mod network;
 mod nodes;
 mod program;

@@ -204,6 +204,7 @@ fn serve(play: &Play) -> Result {
 struct Received(Mutex<Vec<Bytes>>);
 
 fn client(play: &Play, is_proxy: bool) -> Result {
+    play.wait_for_listener();
     let mut draw = Draw::new();
     let group = settings::group(&mut draw).build()?;
     for half in 0..2 {

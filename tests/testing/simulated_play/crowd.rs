@@ -193,16 +193,16 @@ fn say(crowd: &Crowd, wire: Wire, number: &mut u32, draw: &mut Draw) {
 /// Lets some members leave the second room. The others stay.
 fn choose_members(crowd: &Crowd, draw: &mut Draw) {
     let (room, odd) = (&crowd.rooms[1], draw.below(2) as usize);
-    let mut chosen = BTreeSet::new();
+    let (mut chosen, mut others) = (BTreeSet::new(), BTreeSet::new());
     let mut place = 0;
     room.for_each(|member| {
         place += 1;
-        if place % 2 == odd {
-            chosen.insert(member.id());
-        }
+        let set = if place % 2 == odd { &mut chosen } else { &mut others };
+        set.insert(member.id());
     });
     room.retain(|member| chosen.contains(&member.id()));
-    let is_other = room.channels().iter().any(|member| !chosen.contains(&member.id()) && member.is_open());
+    // More members may have joined meanwhile.
+    let is_other = room.channels().iter().any(|member| others.contains(&member.id()) && member.is_open());
     crowd.play.must(!is_other || !crowd.play.is_strict(), || "a member that has left is there".to_owned());
 }
 
@@ -246,6 +246,7 @@ impl Handler for Listener {
 }
 
 fn client(crowd: &Crowd) -> Result {
+    crowd.play.wait_for_listener();
     let (mut draw, play) = (Draw::new(), &crowd.play);
     let group = EventLoopGroup::builder().threads(1).build()?;
     let mut channels = Vec::new();

@@ -111,6 +111,7 @@ fn serve(play: &Play, ends: &Ends, has_filter: bool) -> Result {
 }
 
 fn client(play: &Play, ends: &Ends, has_filter: bool) -> Result {
+    play.wait_for_listener();
     let mut draw = Draw::new();
     let executor = OnLoop::new()?;
     let group = settings::group(&mut draw).executor(executor.clone()).build()?;

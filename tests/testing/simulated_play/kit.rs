@@ -93,6 +93,11 @@ impl Play {
         Ok(())
     }
 
+    /// Gives the server time to bind its listener. It may be preempted meanwhile.
+    pub(super) fn wait_for_listener(&self) {
+        sleep(100 * MS);
+    }
+
     pub(super) fn wait_for_calm(&self) {
         while !self.is_calm() {
             sleep(200 * MS);

@@ -100,6 +100,7 @@ impl Order {
 }
 
 fn client(play: &Play) -> Result {
+    play.wait_for_listener();
     let mut draw = Draw::new();
     let group = settings::group(&mut draw).build()?;
     let hooks = Arc::new(Mutex::new(Vec::new()));

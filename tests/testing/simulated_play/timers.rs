@@ -143,6 +143,7 @@ impl Expected {
 }
 
 fn client(play: &Play) -> Result {
+    play.wait_for_listener();
     let mut draw = Draw::new();
     let group = settings::group(&mut draw).build()?;
     let mut expected = Vec::new();

@@ -215,6 +215,7 @@ impl Handler for Receiver {
 }
 
 fn client(play: &Play) -> Result {
+    play.wait_for_listener();
     let mut draw = Draw::new();
     let group = settings::group(&mut draw).build()?;
     for half in 0..2 {

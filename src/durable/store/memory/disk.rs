@@ -9,12 +9,12 @@ use super::{
 use crate::{
     durable::store::error::StoreError,
     error::{Error, Result},
-    machine::{self, Mutex, Route},
+    machine::{self, Mutex, MutexGuard, Route},
 };
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
-    sync::{Arc, MutexGuard},
+    sync::Arc,
 };
 
 /// A disk in memory for tests of programs with durable timers. It can crash, fail and be full.

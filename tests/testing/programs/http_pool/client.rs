@@ -166,8 +166,9 @@ impl Client {
     }
 
     fn check_limits(&self, pool: &ChannelPool<Call>) {
-        let is_within = pool.acquired() + pool.free() <= POOL_SIZE && pool.waiters() <= WAITERS;
-        self.violations.unless(is_within, || format!("more than its limits: {pool:?}"));
+        let is_within = || pool.acquired() + pool.free() <= POOL_SIZE && pool.waiters() <= WAITERS;
+        // A channel may be counted twice if this thread is preempted between the counts.
+        self.violations.unless((0..3).any(|_| is_within()), || format!("more than its limits: {pool:?}"));
     }
 
     /// Checks that the pool has all its places back after a round.
