@@ -20,6 +20,7 @@ mod parker;
 mod route;
 #[cfg(feature = "simulation")]
 pub(crate) mod simulated;
+mod system_mutex;
 
 pub(crate) use condvar::Condvar;
 #[cfg(feature = "durable")]
@@ -27,12 +28,12 @@ pub(crate) use disk::Disk;
 #[cfg(feature = "durable")]
 pub(crate) use failure::{DiskError, RouteError};
 pub(crate) use join_handle::JoinHandle;
-#[cfg(feature = "simulation")]
-pub(crate) use mutex::SystemMutex;
 pub(crate) use mutex::{Mutex, MutexGuard};
 pub(crate) use parker::Parker;
 #[cfg(feature = "durable")]
 pub(crate) use route::Route;
+#[cfg(feature = "simulation")]
+pub(crate) use system_mutex::SystemMutex;
 
 use crate::clock::{Clock, SystemClock};
 #[cfg(feature = "simulation")]

@@ -1,51 +1,19 @@
 //! `Mutex`: a lock that ignores poisoning. In a simulation it is a race point.
 
-#![allow(clippy::disallowed_types, reason = "the one place that names `std::sync::Mutex`")]
-
 #[cfg(feature = "simulation")]
 use super::simulated::{self, HeldLock};
+use super::system_mutex::SystemMutex;
 use std::{
     fmt,
     ops::{Deref, DerefMut},
-    sync::{self, PoisonError},
+    sync,
 };
 #[cfg(feature = "simulation")]
-use std::{panic::Location, sync::TryLockError, thread, time::Duration};
+use std::{panic::Location, thread, time::Duration};
 
 /// The longest wait for a lock in a simulation, in real time.
 #[cfg(feature = "simulation")]
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
-
-/// A `std::sync::Mutex` that a panic does not poison. The values behind the locks of the crate are
-/// consistent at every moment at which a panic is possible, so later callers can use them.
-#[derive(Default)]
-pub(crate) struct SystemMutex<T>(sync::Mutex<T>);
-
-impl<T> SystemMutex<T> {
-    pub(crate) const fn new(value: T) -> Self {
-        SystemMutex(sync::Mutex::new(value))
-    }
-
-    #[inline]
-    pub(crate) fn lock(&self) -> sync::MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    #[cfg(feature = "simulation")]
-    fn try_lock(&self) -> Option<sync::MutexGuard<'_, T>> {
-        match self.0.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for SystemMutex<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// A [`SystemMutex`] for everything but the simulation itself. A simulation may run another thread
 /// before the lock is taken.
@@ -105,7 +73,7 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.0.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+        self.0.get_mut()
     }
 }
 

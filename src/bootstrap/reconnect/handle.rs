@@ -79,7 +79,8 @@ impl<M: 'static> ReconnectingChannel<M> {
         matches!(self.reconnect_state.lock().phase, ReconnectPhase::Ended(_))
     }
 
-    /// Completes when nothing of the client is left: no timer, no attempt, no channel.
+    /// Completes when nothing of the client is left: no timer, no attempt, no channel. The handler
+    /// of the last channel may get its `inactive` a moment later, as after [`Channel::closed`].
     ///
     /// The result is `Ok` after [`close`](ReconnectingChannel::close). It is the error of the last
     /// attempt if the client has given up

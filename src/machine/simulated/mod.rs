@@ -51,7 +51,7 @@ pub(crate) use world::{
     WorldStep,
 };
 
-use crate::machine::mutex::SystemMutex;
+use crate::machine::system_mutex::SystemMutex;
 use std::{
     cell::{Cell, RefCell},
     io,

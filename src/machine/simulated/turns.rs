@@ -8,7 +8,7 @@
 //! simulation does not control. Then the simulation is over: all other threads are unwound at once,
 //! without turns, so that nothing is left of it but the thread that is stuck.
 
-use crate::machine::mutex::SystemMutex;
+use crate::machine::system_mutex::SystemMutex;
 use std::{
     sync::{Condvar, PoisonError},
     thread::{self, JoinHandle, Thread},

@@ -5,7 +5,7 @@
 //! starts, looks at all simulations now and then, and writes a report to the standard error.
 
 use super::Shared;
-use crate::machine::mutex::SystemMutex;
+use crate::machine::system_mutex::SystemMutex;
 use std::{
     sync::{
         Arc, Once, Weak,

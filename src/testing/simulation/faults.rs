@@ -20,7 +20,7 @@ use crate::machine::simulated::{self, Fault};
 ///
 /// The faults of scheduling are not among [`all`](Faults::all), because they require that no thread
 /// of the program calls this crate while it holds a lock of its own. A
-/// [`Journal`](super::Journal) may be used there. [`rate`](Faults::rate) adds them.
+/// [`Journal`](super::Journal) may be used there. [`with_races`](Faults::with_races) adds them.
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Faults {
@@ -45,6 +45,21 @@ impl Faults {
     /// Returns [`all`](Faults::all) faults that leave the programs of the nodes running.
     pub fn without_kills() -> Self {
         Self::all().rate("node-killed", 0).rate("node-loses-power", 0)
+    }
+
+    /// Adds the faults of scheduling, at one of 100 opportunities: threads of a node race with each
+    /// other and with its loops.
+    ///
+    /// ```
+    /// use netwheel::testing::simulation::{Exploration, Faults};
+    ///
+    /// let faults = Faults::all().with_races();
+    /// let exploration = Exploration::new(10).faults(faults);
+    /// ```
+    pub fn with_races(self) -> Self {
+        [Fault::ThreadPreempted, Fault::LoopPreempted]
+            .into_iter()
+            .fold(self, |faults, fault| faults.rate(fault.name(), 10_000))
     }
 
     /// Sets how often a fault happens, per million opportunities.

@@ -1,6 +1,6 @@
 //! Tests of the crate's locks in simulations.
 
-use super::{Faults, Journal, NodeId, Simulation, sleep};
+use super::{Simulation, calls::sleep, faults::Faults, journal::Journal};
 use crate::{error::Result, group::EventLoopGroup, machine::Mutex};
 use std::{
     sync::{
@@ -21,7 +21,7 @@ fn take_twice() {
 /// Runs a node with this program, which takes a lock twice.
 fn assert_deadlock(main: impl Fn() -> Result + Send + Sync + 'static) {
     let mut simulation = Simulation::new(1);
-    let node: NodeId = simulation.node("one", "10.0.0.1", main);
+    let node = simulation.node("one", "10.0.0.1", main);
     let failure = simulation.run_until_ended(node, 60 * SECOND).unwrap_err().to_string();
     assert!(failure.contains("a deadlock at src/testing/simulation/lock_tests.rs:"), "{failure}");
 }

@@ -198,7 +198,7 @@ fn scenario(simulation: &mut Simulation, persistence: Persistence) -> std::resul
 pub(super) fn faults(rate: u32) -> Faults {
     ["node-killed", "node-loses-power", "link-cut", "link-clogged", "connection-reset"]
         .into_iter()
-        .fold(Faults::none(), |faults, name| faults.rate(name, rate))
+        .fold(Faults::none().with_races(), |faults, name| faults.rate(name, rate))
         .rate("short-read", 50_000)
         .rate("short-write", 50_000)
 }

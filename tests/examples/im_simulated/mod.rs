@@ -106,5 +106,5 @@ fn run_until_settled(
 #[test]
 fn chats_stay_in_order_amid_all_faults() {
     // A seed takes seconds. `.ci/run` runs more.
-    explore(1, Faults::all(), STATES, chat);
+    explore(1, Faults::all().with_races(), STATES, chat);
 }

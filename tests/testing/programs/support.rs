@@ -88,8 +88,8 @@ pub(super) fn until_ok<T>(mut attempt: impl FnMut() -> netwheel::Result<T>) -> T
     }
 }
 
-/// Runs a scenario with `seeds` seeds, or with as many as `NETWHEEL_SEEDS` says, as in `.ci/run`.
-/// From 20 seeds on, each of `states` has to be reached.
+/// Runs a scenario amid these faults and races, with `seeds` seeds, or with as many as
+/// `NETWHEEL_SEEDS` says, as in `.ci/run`. From 20 seeds on, each of `states` has to be reached.
 pub(super) fn explore(
     seeds: u64,
     faults: Faults,
@@ -97,7 +97,8 @@ pub(super) fn explore(
     scenario: impl FnMut(&mut Simulation) -> Result<(), Failure>,
 ) -> Explored {
     let from_environment = std::env::var("NETWHEEL_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
-    let explored = Exploration::new(from_environment.unwrap_or(seeds)).faults(faults).run(scenario);
+    let explored =
+        Exploration::new(from_environment.unwrap_or(seeds)).faults(faults.with_races()).run(scenario);
     let explored = explored.unwrap_or_else(|failure| panic!("{failure}"));
     let reached: Vec<_> = states.iter().map(|state| (*state, explored.reached(state))).collect();
     eprintln!("{} seeds, {} events, {reached:?}", explored.seeds(), explored.events());

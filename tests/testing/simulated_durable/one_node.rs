@@ -42,7 +42,7 @@ fn one_node(simulation: &mut Simulation, disk: &MemoryDisk, totals: &Totals) -> 
 fn a_node_with_a_disk_loses_nothing() {
     let totals = Totals::default();
     let explored = Exploration::new(seeds(2))
-        .faults(Faults::all())
+        .faults(Faults::all().with_races())
         .run(|simulation| one_node(simulation, &MemoryDisk::new(), &totals));
     let states = [
         "nothing is left",

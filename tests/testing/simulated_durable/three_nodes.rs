@@ -82,7 +82,7 @@ const STATES: [&str; 6] = [
 fn three_nodes_lose_nothing_and_are_never_early() {
     let totals = Totals::default();
     let explored = Exploration::new(seeds(1))
-        .faults(Faults::all().rate("clock-jumps", 0))
+        .faults(Faults::all().rate("clock-jumps", 0).with_races())
         .run(|simulation| three_nodes(simulation, false, &totals));
     report(explored, &totals, &STATES);
 }

@@ -60,12 +60,12 @@ fn explore(
 
 /// All faults that leave the programs running.
 fn without_kills() -> Faults {
-    Faults::without_kills().rate("thread-preempted", 10_000).rate("loop-preempted", 10_000)
+    Faults::without_kills().with_races()
 }
 
 /// Faults that do not end connections and do not lose time.
 fn harmless() -> Faults {
-    let mut faults = Faults::none();
+    let mut faults = Faults::none().with_races();
     for (name, rate) in [
         ("short-read", 50_000),
         ("short-write", 50_000),
@@ -80,8 +80,6 @@ fn harmless() -> Faults {
         ("spurious-edge", 5_000),
         ("late-edge", 10_000),
         ("datagram-would-block", 20_000),
-        ("thread-preempted", 10_000),
-        ("loop-preempted", 10_000),
     ] {
         faults = faults.rate(name, rate);
     }

@@ -103,10 +103,3 @@ fn calls_end_at_their_limit() {
             .fold(faults, |faults, name| faults.rate(name, 0));
     explore(1, faults, STATES, |simulation| calls(simulation, 300 * MS));
 }
-
-/// A loop may end an attempt of a call while the thread that makes the call still begins it.
-#[test]
-fn calls_of_threads_that_race_with_their_loops_end_in_time() {
-    let faults = Faults::all().rate("thread-preempted", 20_000).rate("loop-preempted", 20_000);
-    explore(1, faults, STATES, |simulation| calls(simulation, 10 * SECOND));
-}

@@ -173,6 +173,12 @@ impl ClientNode {
         let Some(end) = end else {
             return self.violations.add(format!("client {id:?} has not ended: {client:?}"));
         };
+        // The last channel calls `inactive` a moment after the end of the client.
+        for _ in 0..100 {
+            if watch.lock().unwrap().has_channel() {
+                sleep(SECOND / 1000);
+            }
+        }
         watch.lock().unwrap().ended();
         let may_fail = is_shut_down || max_attempts.is_some();
         self.violations.unless(end.is_ok() || may_fail, || format!("client {id:?} has ended with {end:?}"));

@@ -135,6 +135,10 @@ impl Watch {
         self.channels -= 1;
     }
 
+    pub(super) fn has_channel(&self) -> bool {
+        self.channels > 0
+    }
+
     /// Checks that nothing is left of a client that has ended.
     pub(super) fn ended(&mut self) {
         self.must(self.phase != Phase::Ended, "the second end");
