@@ -319,10 +319,13 @@ impl Pool {
     /// `idle_timeout`.
     #[allow(clippy::disallowed_methods, reason = "how long an idle thread is kept is real time")]
     fn work(&self) {
-        self.cores.allow_this_thread();
-        if let Some(niceness) = self.settings.niceness {
-            niceness::set_niceness_of_this_thread(niceness);
-        }
+        // Both log their failures, and the logger of the program may panic.
+        let _ = caught(|| {
+            self.cores.allow_this_thread();
+            if let Some(niceness) = self.settings.niceness {
+                niceness::set_niceness_of_this_thread(niceness);
+            }
+        });
         let mut state = self.state.lock();
         loop {
             if let Some(work) = state.queue.pop_front() {
