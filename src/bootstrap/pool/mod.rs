@@ -246,7 +246,8 @@ impl<F: fmt::Debug, M> fmt::Debug for ChannelPoolBuilder<F, M> {
 /// to other threads.
 ///
 /// A channel that is closed by either side leaves the pool, and a new one may take its place. When
-/// the last handle and the last [`PooledChannel`] are dropped, the free channels are closed.
+/// the last handle and the last [`PooledChannel`] are dropped, the free channels are closed, and
+/// acquires that still wait fail with [`Error::Closed`].
 pub struct ChannelPool<M: 'static> {
     service: Arc<PoolService<M>>,
 }
@@ -274,7 +275,8 @@ impl<M: 'static> ChannelPool<M> {
     ///
     /// # Errors
     /// [`Error::WrongOwner`] if the channel belongs to another pool. It is then closed and leaves
-    /// that pool. [`Error::Closed`] if the pool is closed; the channel is closed too.
+    /// that pool. [`Error::Closed`] if the pool is closed; the channel is closed too, after its
+    /// current exchange.
     pub fn release(&self, channel: PooledChannel<M>) -> Result {
         channel.release_to(&self.service)
     }

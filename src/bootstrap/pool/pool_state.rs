@@ -72,8 +72,8 @@ pub(super) enum Release {
     /// The channel is free or closed. A waiter can use it or its place.
     Kept,
     /// The channel is in the middle of an exchange, and still counts. It is returned afterwards, or
-    /// leaves the pool when it has closed.
-    Later,
+    /// leaves the pool when it has closed. An error if the pool is closed.
+    Later(Result),
     /// The channel must be closed because the pool is closed or exceeds its size, or because the
     /// protocol does not use it again.
     Close(Result),
@@ -177,6 +177,9 @@ impl<M: 'static, C> PoolState<M, C> {
     pub(super) fn release(&mut self, channel: &Channel<M>) -> Release {
         let id = channel.id();
         if self.closed {
+            if channel.is_open() && channel.reuse() == Reuse::Later {
+                return Release::Later(Err(Error::Closed));
+            }
             self.places.remove(&id);
             return Release::Close(Err(Error::Closed));
         }
@@ -190,7 +193,7 @@ impl<M: 'static, C> PoolState<M, C> {
         }
         match channel.reuse() {
             Reuse::Now => {}
-            Reuse::Later => return Release::Later,
+            Reuse::Later => return Release::Later(Ok(())),
             Reuse::Never => {
                 self.places.remove(&id);
                 return Release::Close(Ok(()));

@@ -311,14 +311,14 @@ impl<M: 'static> PoolOwner<M> for PoolService<M> {
                 self.serve_waiters();
                 Ok(())
             }
-            Release::Later => {
+            Release::Later(result) => {
                 let (me, returned) = (Arc::downgrade(&self), channel.clone());
                 channel.when_idle(move || match me.upgrade() {
                     // A closed pool closes the channel.
                     Some(me) => drop(me.release(&returned)),
                     None => returned.close(),
                 });
-                Ok(())
+                result
             }
             Release::Close(result) => {
                 channel.close();

@@ -66,6 +66,8 @@ pub(super) struct BodySender {
 
 struct Shared {
     state: Mutex<State>,
+    /// The loop of the connection.
+    event_loop: u32,
     /// Wakes the stage of the connection.
     wake: Box<dyn Fn() + Send + Sync>,
 }
@@ -133,9 +135,13 @@ impl State {
     }
 }
 
-/// Returns both ends of a stream. `wake` is called when the connection has to look at its end.
-pub(super) fn body_stream(wake: impl Fn() + Send + Sync + 'static) -> (BodySender, BodyStream) {
-    let shared = Arc::new(Shared { state: Mutex::default(), wake: Box::new(wake) });
+/// Returns both ends of a stream, which the connection on this loop fills. `wake` is called when
+/// the connection has to look at its end.
+pub(super) fn body_stream(
+    event_loop: u32,
+    wake: impl Fn() + Send + Sync + 'static,
+) -> (BodySender, BodyStream) {
+    let shared = Arc::new(Shared { state: Mutex::default(), event_loop, wake: Box::new(wake) });
     (BodySender { shared: shared.clone() }, BodyStream { shared })
 }
 
@@ -157,12 +163,13 @@ impl BodyStream {
     #[expect(clippy::should_implement_trait, reason = "a completion is no item")]
     pub fn next(&mut self) -> Completion<Option<Bytes>> {
         let shared = Arc::downgrade(&self.shared);
-        let (completer, completion) = cancellable(None, move |unwanted: Unwanted<Option<Bytes>>| {
-            if let (Unwanted::Result(Some(bytes)), Some(shared)) = (unwanted, shared.upgrade()) {
-                shared.state.lock().put_back(bytes);
-                shared.settle();
-            }
-        });
+        let (completer, completion) =
+            cancellable(Some(self.shared.event_loop), move |unwanted: Unwanted<Option<Bytes>>| {
+                if let (Unwanted::Result(Some(bytes)), Some(shared)) = (unwanted, shared.upgrade()) {
+                    shared.state.lock().put_back(bytes);
+                    shared.settle();
+                }
+            });
         let earlier = self.shared.state.lock().waiting.replace(completer);
         drop(earlier);
         self.shared.settle();
@@ -250,7 +257,7 @@ mod tests {
 
     #[test]
     fn parts_keep_their_order_whenever_their_completions_are_dropped() {
-        let (sender, mut stream) = body_stream(|| {});
+        let (sender, mut stream) = body_stream(u32::MAX, || {});
         let total = 50_000_u32;
         let connection = std::thread::spawn(move || {
             for n in 0..total {

@@ -38,6 +38,7 @@ use std::{sync::Arc, time::Duration};
 ///   closing, or has too many outstanding calls ([`HttpSettings::max_pipelined`]).
 /// - [`Error::Encode`] if the request cannot be encoded; no byte was sent.
 /// - [`Error::TimedOut`] after the time limit.
+/// - [`Error::ShutDown`] if the channel's loop is shut down.
 /// - [`Error::Closed`] if the connection ends without a response, or
 ///   [`PeerError::Truncated`](crate::error::PeerError::Truncated) if TLS ends without its mark.
 /// - The error of the channel otherwise, for example [`Error::Peer`] if the response is malformed.
@@ -205,8 +206,13 @@ impl Reply {
 
     /// Completes a streamed call. Returns the end of the stream that the connection fills. `wake`
     /// is called when the connection has to look at it.
-    pub(super) fn begin(mut self, head: Response, wake: impl Fn() + Send + Sync + 'static) -> BodySender {
-        let (sender, body): (_, BodyStream) = body_stream(wake);
+    pub(super) fn begin(
+        mut self,
+        head: Response,
+        event_loop: u32,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> BodySender {
+        let (sender, body): (_, BodyStream) = body_stream(event_loop, wake);
         if let Some(ReplyTo::Streamed(completer)) = self.to.take() {
             completer.complete(Ok(StreamedResponse { head, body }));
         }

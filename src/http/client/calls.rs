@@ -183,7 +183,7 @@ impl Calls {
         let Some(call) = self.calls.front_mut() else { return Ok(()) };
         match std::mem::replace(&mut call.progress, Progress::GivenUp) {
             Progress::Waiting(reply) if reply.is_streamed() => {
-                call.progress = Progress::Streaming(reply.begin(head, ctx.waker()));
+                call.progress = Progress::Streaming(reply.begin(head, ctx.id().event_loop, ctx.waker()));
             }
             Progress::Waiting(reply) => {
                 call.progress = Progress::Waiting(reply);
@@ -303,6 +303,12 @@ impl Stage for Calls {
     fn error(&mut self, _: &mut Ctx<'_>, error: Error) -> Result {
         self.error.get_or_insert_with(|| error.clone());
         Err(error)
+    }
+
+    /// The calls end with the channel.
+    fn shutdown(&mut self, _: &mut Ctx<'_>) -> Result {
+        self.error.get_or_insert(Error::ShutDown);
+        Ok(())
     }
 
     fn inactive(&mut self, _: &mut Ctx<'_>) -> Result {

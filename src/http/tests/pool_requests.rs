@@ -9,7 +9,10 @@ use crate::{
     http::{NotSent, Request, StatusCode, client::HttpClient},
     testing::wait::{PATIENCE, wait_until},
 };
-use std::time::{Duration, Instant};
+use std::{
+    sync::{Mutex, mpsc},
+    time::{Duration, Instant},
+};
 
 fn briefly() -> Backoff {
     Backoff::new().initial(Duration::from_millis(1)).max_delay(Duration::from_millis(2))
@@ -176,6 +179,58 @@ fn a_streamed_response_keeps_its_connection_until_its_end() {
     assert_eq!(site.connections(), 1);
     drop(get(pool.request(Request::get("/long")).stream()));
     assert_eq!(get(pool.request(Request::get("/next")).send()).unwrap().body, "/next");
+}
+
+#[test]
+fn a_streamed_response_that_begins_after_the_close_of_its_pool_is_complete() {
+    let ((arrived, arrivals), (allow, allowed)) = (mpsc::channel(), mpsc::channel::<()>());
+    let (allowed, length) = (Mutex::new(allowed), 4 << 20);
+    let site = Site::new(move |_, _, _| {
+        arrived.send(()).unwrap();
+        allowed.lock().unwrap().recv().unwrap();
+        Answer::Bytes(ok(&"x".repeat(length)))
+    });
+    let (_group, pool) = site.pool(1);
+    let response = pool.request(Request::get("/")).stream();
+    arrivals.recv_timeout(PATIENCE).unwrap();
+    pool.close();
+    allow.send(()).unwrap();
+    let mut response = get(response).unwrap();
+    let mut received = 0;
+    while let Some(bytes) = get(response.body.next()).unwrap() {
+        received += bytes.len();
+    }
+    assert_eq!(received, length);
+    wait_until("the channel has left the pool", || pool.acquired() == 0);
+}
+
+#[test]
+fn calls_in_flight_fail_with_shut_down_and_are_not_repeated() {
+    let (arrived, arrivals) = mpsc::channel();
+    let site = Site::new(move |_, request, target| match request {
+        0 => Answer::Bytes(ok(target)),
+        _ => {
+            arrived.send(()).unwrap();
+            Answer::Silence
+        }
+    });
+    let (group, pool) = site.pool(2);
+    // Both channels are used again, so a lost connection would be a reason to repeat the request.
+    let calls = [Request::get("/first"), Request::get("/first")].map(|first| pool.request(first).send());
+    for call in calls {
+        get(call).unwrap();
+    }
+    let calls = [Request::get("/"), Request::post("/", "x")].map(|request| pool.request(request).send());
+    for _ in &calls {
+        arrivals.recv_timeout(PATIENCE).unwrap();
+    }
+    let connections = site.connections();
+    group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO)).wait().unwrap();
+    for call in calls {
+        let error = get(call).unwrap_err();
+        assert!(matches!(error, Error::ShutDown), "{error:?}");
+    }
+    assert_eq!(site.connections(), connections);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::{
         settings::HttpSettings,
     },
     sync::Completion,
-    testing::EmbeddedChannel,
+    testing::{EmbeddedChannel, wait::PATIENCE},
 };
 use bytes::Bytes;
 use std::time::Duration;
@@ -122,6 +122,19 @@ fn a_server_that_sends_single_bytes_is_paused_early() {
         debug.split(['{', ',']).nth(1).unwrap().trim()["buffered: ".len()..].parse().unwrap();
     assert!((BodyStream::MAX_BUFFERED..most).contains(&buffered), "{debug}");
     assert_eq!(available(&mut channel, &mut response.body).len(), 10_000);
+}
+
+/// The test fails after its patience, instead of waiting forever.
+#[test]
+fn waiting_for_bytes_on_the_thread_of_the_channel_is_refused() {
+    let (sender, result) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut channel = client();
+        let mut response = respond(&mut channel, 10);
+        sender.send(response.body.next().wait()).unwrap();
+    });
+    let result = result.recv_timeout(PATIENCE).unwrap();
+    assert!(matches!(result, Err(Error::WouldDeadlock)), "{result:?}");
 }
 
 #[test]
