@@ -55,6 +55,7 @@ use output::{Output, complain, say};
 use progress::Progress;
 use protocol::{GapCause, Reason, ReminderInfo, Reply, Request};
 use std::{
+    collections::BTreeSet,
     io::BufRead,
     ops::ControlFlow,
     process::ExitCode,
@@ -70,6 +71,8 @@ use std::{
 const MAX_LINE: usize = 4 * 1024 * 1024;
 /// 9999-12-31 23:59:59 UTC, in milliseconds.
 const LATEST: u64 = 253_402_300_799_000;
+/// The number of ids by which direct messages that are sent again are recognized.
+const MAX_SHOWN: usize = 1000;
 /// Time limit for the answers to the last requests. A second Ctrl-C ends the wait.
 const FAREWELL: Duration = Duration::from_secs(10);
 
@@ -142,14 +145,26 @@ struct Client {
     user: String,
     room: String,
     events: Sender<Event>,
-    /// Id of the last direct message shown. A message with a lower id is a copy.
-    shown: u64,
+    /// Ids of the direct messages and reminders shown, at most [`MAX_SHOWN`].
+    shown: BTreeSet<u64>,
     leaving: Arc<Leaving>,
     progress: Arc<Progress>,
     /// Set when the last request has been answered.
     answered: bool,
     /// Reason for a disconnect that the user did not request.
     why: Option<String>,
+}
+
+impl Client {
+    /// Returns whether a direct message or a reminder has not been shown on this connection. A
+    /// message that is sent again may arrive behind later ones.
+    fn is_new(&mut self, id: u64) -> bool {
+        let is_new = self.shown.insert(id);
+        if self.shown.len() > MAX_SHOWN {
+            self.shown.pop_first();
+        }
+        is_new
+    }
 }
 
 impl Handler for Client {
@@ -221,8 +236,7 @@ impl Handler for Client {
             Reply::Members { room, users } => print(&format!("* in {room}: {}", users.join(", "))),
             Reply::Direct { from, text, ts, id } => {
                 ctx.write(Request::Ack { id })?;
-                if id > self.shown {
-                    self.shown = id;
+                if self.is_new(id) {
                     print(&format!("{} {from}, to you: {text}", time_of_day(ts)));
                 }
             }
@@ -245,8 +259,7 @@ impl Handler for Client {
             }
             Reply::Reminder { text, due, id, .. } => {
                 ctx.write(Request::Ack { id })?;
-                if id > self.shown {
-                    self.shown = id;
+                if self.is_new(id) {
                     print(&format!("* reminder of {}: {text}", date_and_time(due)));
                 }
             }
@@ -510,7 +523,7 @@ fn connect(
             user: user.clone(),
             room: room.clone(),
             events: events.clone(),
-            shown: 0,
+            shown: BTreeSet::new(),
             leaving: leaving.clone(),
             progress: progress.clone(),
             answered: false,

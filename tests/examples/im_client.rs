@@ -151,3 +151,21 @@ fn a_client_is_away_from_each_room_by_itself() {
     assert_eq!(connection.next(), about("join", "lobby"));
     assert_eq!(connection.next(), about("passive", "lobby"));
 }
+
+/// The second message is a copy of none: its line was lost, and it is sent again behind a later one.
+#[test]
+fn direct_messages_are_shown_once_in_any_order() {
+    let mut terminal = Terminal::start();
+    let (mut connection, _) = terminal.accept();
+    assert_eq!(connection.next(), about("join", "lobby"));
+    welcome(&mut connection, "first");
+    joined(&mut connection, "lobby", 5);
+    for (id, text) in [(2, "two"), (1, "one"), (2, "two"), (1, "one"), (3, "three")] {
+        connection.send(&json!({ "type": "direct", "from": "bob", "text": text, "ts": 0, "id": id }));
+        assert_eq!(connection.next(), json!({ "type": "ack", "id": id }));
+    }
+    for text in ["two", "one", "three"] {
+        let line = terminal.client.stdout.wait_for("bob, to you: ");
+        assert_eq!(line, text);
+    }
+}

@@ -72,8 +72,9 @@ impl Later {
         T: serde::de::DeserializeOwned + Send + 'static,
     {
         let later = Arc::downgrade(self);
-        // A failure of the store is rarely over within seconds, and reminders must not be lost.
-        let retry = Retry::backoff(100).max_delay(Duration::from_secs(60));
+        // A failure of the store, or a full map of kept messages, may last for days, and reminders
+        // must not be lost.
+        let retry = Retry::backoff(u32::MAX).max_delay(Duration::from_secs(60));
         Topic::new(name, Late::RunOnce, retry, move |due: Due<T>| match later.upgrade() {
             Some(later) => handler(&later, due),
             None => due.fail("the server is shutting down"),

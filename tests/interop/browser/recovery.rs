@@ -196,6 +196,67 @@ fn a_message_that_is_not_confirmed_is_not_sent_under_the_next_name() {
     assert_clean_console(&browser, |_| false);
 }
 
+/// The server has forgotten its id, and would send it to the room once more.
+#[test]
+fn a_message_that_is_not_confirmed_for_long_is_not_sent_again() {
+    let Some(browser) = browser() else { return };
+    let server = Server::start(ANY_PORT, &[]);
+    log_in(&browser, &server.page, "ann");
+    let mut carl = LineClient::join(server.lines, "carl");
+    browser.run(
+        "const unconfirmed = (id, text, age) =>
+            pending.set(id, { talk: 'lobby', text, isSaid: true, at: Date.now() - age });
+        unconfirmed(1, 'old', 10 * 60000);
+        unconfirmed(2, 'recent', 60000);
+        reconnect();",
+    );
+    hurry(&browser);
+    wait_for_line(&browser, "Not confirmed by the server: old");
+    assert_eq!(carl.wait_for("message")["text"], "recent");
+    browser.wait_for("pending.size === 0");
+    assert_clean_console(&browser, |_| false);
+}
+
+/// The server has dropped the first `joined`, and the copy of a message.
+#[test]
+fn a_tab_that_has_missed_replies_goes_on() {
+    let Some(browser) = browser() else { return };
+    let server = Server::start(ANY_PORT, &[]);
+    log_in(&browser, &server.page, "ann");
+    let mut carl = LineClient::join(server.lines, "carl");
+    browser.run(
+        "pending.set(1, { talk: 'lobby', text: 'without a copy', isSaid: true, at: Date.now() });
+        receive(JSON.stringify({ type: 'missed', count: 2, total: 2 }));",
+    );
+    assert_eq!(carl.wait_for("message")["text"], "without a copy");
+    browser.wait_for("pending.size === 0");
+    browser.run(
+        "talks.get('lobby').position = null;
+        receive(JSON.stringify({ type: 'joined', room: 'lobby', user: 'ann' }));
+        reconnect();",
+    );
+    hurry(&browser);
+    wait_for_status(&browser, "connected as ann");
+    assert_clean_console(&browser, |_| false);
+}
+
+/// The first message was dropped, and is sent again behind a later one.
+#[test]
+fn direct_messages_are_shown_once_in_any_order() {
+    let Some(browser) = browser() else { return };
+    let server = Server::start(ANY_PORT, &[]);
+    log_in(&browser, &server.page, "ann");
+    browser.run(
+        "for (const [id, text] of [[2, 'two'], [1, 'one'], [2, 'two'], [1, 'one'], [3, 'three']]) {
+            receive(JSON.stringify({ type: 'direct', from: 'carl', text, ts: 0, id }));
+        }",
+    );
+    browser.click("#rooms [data-key='@carl']");
+    wait_for_line(&browser, "carl: three");
+    assert_eq!(lines(&browser), ["carl: two", "carl: one", "carl: three"]);
+    assert_clean_console(&browser, |_| false);
+}
+
 #[test]
 fn a_message_that_is_too_long_for_the_server_is_not_sent_again() {
     let Some(browser) = browser() else { return };
