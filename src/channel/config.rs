@@ -88,13 +88,16 @@ settings! {
     }
 }
 
+/// The largest high mark of held input. A program pauses reading by holding more bytes than that,
+/// and the sum of many pauses must fit into 64 bits.
+const MAX_INBOUND_MARK: usize = if usize::BITS > 32 { usize::MAX >> 16 } else { usize::MAX - 1 };
+
 impl ChannelOptions {
     pub(crate) fn build(&self) -> Result<ChannelConfig> {
         self.check()?;
         // A producer pauses before the limit is reached.
         let water_mark = self.water_mark.capped(self.max_outbound - 1);
-        // A program pauses reading by holding more bytes than the high mark.
-        let inbound_mark = self.inbound_mark.capped(usize::MAX - 1);
+        let inbound_mark = self.inbound_mark.capped(MAX_INBOUND_MARK);
         Ok(ChannelConfig {
             certain_room: water_mark.certain_room(),
             close_timeout_ns: nanos(self.close_timeout),

@@ -49,10 +49,12 @@ pub(crate) struct Traffic {
 impl Traffic {
     /// Returns the traffic of a stage's channel.
     pub(crate) fn of<S: Stage>(ctx: &StageContext<'_, S>, bytes_answer: bool) -> Self {
+        let now = nanos(ctx.now());
         Traffic {
-            now: nanos(ctx.now()),
+            now,
             read: nanos(ctx.last_read()),
-            written: nanos(ctx.last_written()),
+            // A traffic limit may hold output back although the peer would take it.
+            written: if ctx.writing_was_held_up() { now } else { nanos(ctx.last_written()) },
             is_blocked: ctx.pending_bytes() > 0,
             takes_pings: ctx.takes_writes(),
             // The answers that count are not read during a pause, so unread bytes may be answers.

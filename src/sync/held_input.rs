@@ -10,25 +10,28 @@
 //! reads the sum again, sees the bytes given back. Acquire and release ordering is sufficient for
 //! that.
 
-use super::primitives::{AtomicBool, AtomicUsize, Ordering};
+use super::primitives::{AtomicBool, AtomicU64, Ordering};
 use crate::buffer::WaterMark;
 
 /// The number of held bytes of one channel, and whether they pause its reading.
 #[derive(Debug, Default)]
 pub(crate) struct HeldInput {
-    bytes: AtomicUsize,
+    /// Wider than the bytes of one guard: each pause holds more than the high mark.
+    bytes: AtomicU64,
     paused: AtomicBool,
 }
 
 impl HeldInput {
     /// Adds bytes. Returns whether reading must pause. Called only on the loop.
     pub(crate) fn add(&self, bytes: usize, mark: WaterMark) -> bool {
-        let before = self.bytes.fetch_add(bytes, Ordering::AcqRel);
-        if before.saturating_add(bytes) <= mark.high() || self.paused.swap(true, Ordering::AcqRel) {
+        let before = self.bytes.fetch_add(bytes as u64, Ordering::AcqRel);
+        if before.saturating_add(bytes as u64) <= mark.high() as u64
+            || self.paused.swap(true, Ordering::AcqRel)
+        {
             return false;
         }
         // Bytes given back before the swap found no pause, so their caller did not notify the loop.
-        if self.bytes.load(Ordering::Acquire) < mark.low() {
+        if self.bytes.load(Ordering::Acquire) < mark.low() as u64 {
             return !self.paused.swap(false, Ordering::AcqRel);
         }
         true
@@ -36,13 +39,13 @@ impl HeldInput {
 
     /// Subtracts bytes. Returns whether the caller must notify the loop that reading can resume.
     pub(crate) fn give_back(&self, bytes: usize, mark: WaterMark) -> bool {
-        // The sum wraps around and back again if a program holds more than `usize::MAX` bytes.
-        let left = self.bytes.fetch_sub(bytes, Ordering::AcqRel).wrapping_sub(bytes);
-        left < mark.low() && self.paused.swap(false, Ordering::AcqRel)
+        // The sum wraps around and back again if a program holds more than `u64::MAX` bytes.
+        let left = self.bytes.fetch_sub(bytes as u64, Ordering::AcqRel).wrapping_sub(bytes as u64);
+        left < mark.low() as u64 && self.paused.swap(false, Ordering::AcqRel)
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
+        usize::try_from(self.bytes.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
     }
 
     /// Returns whether reading is paused. For the loop, the only thread that pauses: if this

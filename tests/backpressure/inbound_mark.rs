@@ -201,3 +201,22 @@ fn a_mark_without_limit_still_lets_a_program_pause_reading() {
     channel.run_pending();
     assert_eq!(queue.lock().unwrap()[0].0, "b");
 }
+
+/// The pause and the other bytes add up to more than `usize::MAX`.
+#[test]
+fn a_mark_without_limit_still_lets_a_program_pause_reading_while_it_holds_input() {
+    let held = Arc::new(Mutex::new(Vec::new()));
+    let inner = held.clone();
+    let pipeline = Pipeline::codec(Line::new()).on_read(move |ctx, message: Bytes| {
+        let guards = [ctx.hold_input(10), ctx.pause_reading(), ctx.pause_reading()];
+        inner.lock().unwrap().push((message, guards));
+        Ok(())
+    });
+    let options = ChannelOptions::new().inbound_mark(WaterMark::new(1024, usize::MAX).unwrap());
+    let mut channel = EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap();
+    channel.write_inbound(b"a\nb\n").unwrap();
+    assert_eq!(held.lock().unwrap().len(), 1);
+    held.lock().unwrap().clear();
+    channel.run_pending();
+    assert_eq!(held.lock().unwrap()[0].0, "b");
+}

@@ -10,7 +10,8 @@ use netwheel::{
     ClientBootstrap,
     buffer::WaterMark,
     channel::{ChannelOptions, LogLevel, WireLog},
-    codec::LengthField,
+    codec::{LengthField, RawBytes},
+    filter::{Filter, FilterContext, FilterState},
     prelude::*,
     shutdown::ShutdownOptions,
     testing::EmbeddedChannel,
@@ -171,6 +172,39 @@ fn records_are_truncated_to_the_byte_limit() {
     let first = &said("by default")[1];
     assert!(first.starts_with("read 1025 bytes, of which the first 1024\n"), "{first}");
     assert_eq!(first.lines().count(), 1 + 64);
+}
+
+/// Opens each byte as 50,000, which is more than a read buffer takes for two bytes.
+struct Expand;
+
+impl Filter for Expand {
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        input.iter().for_each(|byte| ctx.deliver(&[*byte; 50_000]));
+        Ok(input.len())
+    }
+
+    fn write(&mut self, ctx: &mut FilterContext<'_>, plain: &[u8]) -> Result {
+        ctx.output().extend_from_slice(plain);
+        Ok(())
+    }
+
+    fn state(&self) -> FilterState {
+        FilterState::Established
+    }
+}
+
+#[test]
+fn all_plaintext_is_logged_also_beyond_the_read_buffer() {
+    logs::collect();
+    let wire = WireLog::new().target("wire of much plaintext").plaintext(true).max_bytes(0);
+    let pipeline = Pipeline::codec(RawBytes).wire_log(wire).on_read(|_, _: Bytes| Ok(()));
+    let mut channel = EmbeddedChannel::builder(pipeline).filter(Expand).build().unwrap();
+    channel.write_inbound(b"abc").unwrap();
+    let opened: usize = said("wire of much plaintext")
+        .iter()
+        .filter_map(|line| line.strip_prefix("opened ")?.split_once(' ')?.0.parse::<usize>().ok())
+        .sum();
+    assert_eq!(opened, 150_000);
 }
 
 #[test]

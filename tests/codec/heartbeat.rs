@@ -65,7 +65,7 @@ impl Peer {
         self.channel.run_pending();
     }
 
-    fn limit_reading(&mut self, limits: TrafficLimits) {
+    fn limit(&mut self, limits: TrafficLimits) {
         let set = move |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
             ctx.set_traffic(limits);
             Ok(())
@@ -215,7 +215,7 @@ fn unread_bytes_may_be_answers_while_the_program_does_not_read() {
 #[test]
 fn an_answer_that_a_traffic_limit_holds_back_is_not_late() {
     let mut peer = Peer::new(heartbeat().answer(|line: &Bytes| line == "PONG"));
-    peer.limit_reading(TrafficLimits::new().read(10).read_burst(10));
+    peer.limit(TrafficLimits::new().read(10).read_burst(10));
     // 100 seconds of input in front of the answer.
     let line = "x".repeat(999);
     peer.channel.write_inbound(format!("{line}\nPONG\n").as_bytes()).unwrap();
@@ -230,11 +230,28 @@ fn an_answer_that_a_traffic_limit_holds_back_is_not_late() {
     assert!(peer.channel.is_closed());
 }
 
+/// Only the limit stops the output, for a second at a time, and the peer has nothing to send.
+#[test]
+fn a_traffic_limit_that_holds_output_back_is_no_dead_peer() {
+    let ping: Ping = || Bytes::from_static(b"PING");
+    let mut peer = Peer::new(Heartbeat::new(Duration::from_millis(300), ping).max_misses(0));
+    peer.limit(TrafficLimits::new().write(1));
+    peer.channel.channel().write("xxxxxx".into()).unwrap();
+    peer.channel.run_pending();
+    let mut sent = peer.channel.read_outbound().len();
+    for n in 0..30 {
+        let (text, log) = peer.after(Duration::from_millis(100));
+        assert_eq!(log, nothing().1, "{n}");
+        sent += text.len();
+    }
+    assert!(peer.channel.is_open() && (2..8).contains(&sent), "{sent}");
+}
+
 #[test]
 fn unread_bytes_may_be_answers_during_a_long_pause_by_a_traffic_limit() {
     let mut peer = Peer::new(heartbeat().answer(|line: &Bytes| line == "PONG"));
     // The first burst is followed by a pause of 1000 seconds.
-    peer.limit_reading(TrafficLimits::new().read(1).read_burst(1000));
+    peer.limit(TrafficLimits::new().read(1).read_burst(1000));
     peer.channel.write_inbound(&[b'x'; 2000]).unwrap();
     for n in 0..20 {
         assert_eq!(peer.after(INTERVAL), ("PING ".into(), vec![]), "{n}");

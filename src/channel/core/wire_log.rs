@@ -1,7 +1,7 @@
 //! The reports of a channel to its wire log.
 
 use super::ChannelState;
-use crate::channel::{IdleEvent, WireLog, event::Event};
+use crate::channel::{IdleEvent, ShutdownCause, WireLog, event::Event};
 use std::{fmt, io::IoSlice};
 
 impl ChannelState {
@@ -102,7 +102,10 @@ impl fmt::Display for Shown<'_> {
             Event::Idle(IdleEvent { state, first }) => {
                 write!(f, "idle: {state:?}{}", if *first { ", first" } else { "" })
             }
-            Event::Shutdown => f.write_str("the event loop is shutting down"),
+            Event::Shutdown => f.write_str(match self.0.shutdown_cause() {
+                Some(ShutdownCause::MaxAge) => "the maximum age is reached",
+                _ => "the event loop is shutting down",
+            }),
             Event::Error(error) | Event::Panicked(error) => write!(f, "error: {error:#}"),
             Event::Inactive => f.write_str("inactive"),
             Event::StageTimer => f.write_str("a stage's timer"),

@@ -171,6 +171,9 @@ fn open<T: Transport>(
     }
     core.proceed_with_handshake(&mut io.services);
     core.state.log_opened(&received.data[received.data.len() - received.read..]);
+    if !spilled.is_empty() {
+        core.state.log_opened(&spilled);
+    }
     // The end that a filter has found is handled next.
     let ended = core.state.extras.filters_mut().is_some_and(|filters| filters.input_has_ended());
     let last = last && !ended;

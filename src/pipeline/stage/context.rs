@@ -57,7 +57,7 @@ impl<S: Stage> StageContext<'_, S> {
 
     /// Writes a message that is accepted even if the buffer is full. For a short message without
     /// which the peer would wait in a state that other messages do not expect.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "websocket"))]
     pub(crate) fn write_beyond_limit(&mut self, message: S::WriteOut) -> Result {
         let limit = self.state.lift_limit_for_message();
         let written = self.write(message);
@@ -229,7 +229,6 @@ impl<S: Stage> StageContext<'_, S> {
     }
 
     /// Returns whether the channel's traffic limit, and not the peer, has recently stopped writing.
-    #[cfg(feature = "http")]
     pub(crate) fn writing_was_held_up(&self) -> bool {
         self.state.was_held_up(crate::channel::shaping::Direction::Write)
     }

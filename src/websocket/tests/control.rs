@@ -6,7 +6,7 @@ use super::support::{
 };
 use crate::{
     buffer::OutboundBuffer,
-    channel::ChannelOptions,
+    channel::{ChannelOptions, CloseCause, Overflow},
     error::{EncodeError, Error},
     pipeline::Codec,
     testing::EmbeddedChannel,
@@ -119,7 +119,47 @@ fn a_peer_that_never_answers_close_is_disconnected() {
     assert!(channel.is_open());
     channel.write_inbound(&client(TEXT, "still here")).unwrap();
     channel.advance(Duration::from_millis(300));
-    assert!(channel.is_closed());
+    assert_eq!(cause(&mut channel), CloseCause::TimedOut);
+}
+
+fn cause(channel: &mut EmbeddedChannel<Message>) -> CloseCause {
+    channel.channel().closed().take().expect("it is closed").unwrap()
+}
+
+/// Returns a server whose peer reads nothing, with room for few more bytes than 100,000.
+fn with_full_buffer(overflow: Overflow) -> EmbeddedChannel<Message> {
+    let options = ChannelOptions::new().max_outbound(100_000).overflow(overflow);
+    let (mut channel, _) = server_channel_with(settings(), options);
+    channel.set_outbound_room(Some(0));
+    for length in [70_000, 29_980] {
+        channel.channel().execute(move |ctx| ctx.write(Message::binary(vec![0; length]))).unwrap();
+        channel.run_pending();
+    }
+    channel
+}
+
+/// Returns the last message that the peer gets when it reads again.
+fn last(channel: &mut EmbeddedChannel<Message>) -> Message {
+    channel.set_outbound_room(None);
+    channel.run_pending();
+    sent(channel, true).pop().unwrap()
+}
+
+#[test]
+fn a_close_frame_is_accepted_by_a_full_buffer() {
+    let mut channel = with_full_buffer(Overflow::DropNewest);
+    let close = Message::close(CloseCode::new(4001), "a reason of twenty");
+    channel.channel().write(close.clone()).unwrap();
+    channel.run_pending();
+    let refused = channel.channel().write(Message::text("late")).unwrap_err();
+    assert!(matches!(refused.error(), Error::Closed), "{refused:?}");
+    assert_eq!(last(&mut channel), close);
+
+    for overflow in [Overflow::DropNewest, Overflow::Refuse] {
+        let mut channel = with_full_buffer(overflow);
+        channel.write_inbound(&client(3, "")).unwrap();
+        assert_eq!(code_of(&last(&mut channel)), CloseCode::PROTOCOL_ERROR, "{overflow:?}");
+    }
 }
 
 /// Returns a server that has a Close frame behind 1 MB, and closes within 60 s.
@@ -147,7 +187,7 @@ fn a_peer_that_accepts_the_output_slowly_gets_it_with_the_close_frame() {
     channel.advance(Duration::from_millis(8_900));
     assert!(channel.is_open());
     channel.advance(Duration::from_millis(300));
-    assert!(channel.is_closed(), "the peer has not answered");
+    assert_eq!(cause(&mut channel), CloseCause::TimedOut, "the peer has not answered");
 }
 
 #[test]
@@ -156,7 +196,7 @@ fn a_peer_that_does_not_accept_the_close_frame_is_disconnected_after_the_time_of
     channel.advance(Duration::from_millis(59_900));
     assert!(channel.is_open());
     channel.advance(Duration::from_millis(300));
-    assert!(channel.is_closed());
+    assert_eq!(cause(&mut channel), CloseCause::TimedOut);
 }
 
 #[test]
@@ -171,7 +211,7 @@ fn a_client_waits_until_the_server_ends_the_connection() {
     let (mut channel, _) = client_channel(settings().close_timeout(Duration::from_secs(5)));
     channel.write_inbound(&server(CLOSE, "")).unwrap();
     channel.advance(Duration::from_millis(5200));
-    assert!(channel.is_closed(), "the server has not ended the connection");
+    assert_eq!(cause(&mut channel), CloseCause::Clean, "the server has not ended the connection");
 }
 
 /// D-35

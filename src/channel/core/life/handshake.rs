@@ -67,8 +67,9 @@ impl ChannelCore {
         let ended = self.state.status.input_ended();
         let begun = self.state.with_filters(services, |filters, lent| {
             filters.begin(lent)?;
-            // A handshake that the peer can no longer answer fails at once.
-            if ended { filters.end_of_input(lent) } else { Ok(()) }
+            // A handshake that the peer can no longer answer fails at once. A filter below may have
+            // found the end of its stream while the connection is open.
+            if ended { filters.end_of_input(lent) } else { filters.pass_end(lent) }
         });
         match begun {
             Ok(()) => self.proceed_with_handshake(services),

@@ -143,7 +143,7 @@ impl ChannelState {
     }
 
     /// Lifts the limit for one message. Returns the limit.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "websocket"))]
     pub(crate) fn lift_limit_for_message(&mut self) -> usize {
         let limit = self.outbound.limit(&self.config);
         self.outbound.admit(&self.config);

@@ -284,7 +284,7 @@ impl Filters {
     /// Passes the end of a stream on, from the filter or the wire that has ended, as far as no
     /// filter waits.
     #[inline]
-    pub(super) fn pass_end(&mut self, lent: &mut Lent<'_>) -> Result {
+    pub(crate) fn pass_end(&mut self, lent: &mut Lent<'_>) -> Result {
         if !self.wire_ended && !self.layers.iter().any(|layer| layer.ended) {
             return Ok(());
         }

@@ -363,3 +363,46 @@ fn an_upgrade_of_a_channel_whose_peer_has_ended_its_stream_fails_at_once() {
     assert!(fixture.channel.is_closed());
     assert!(fixture.calls()[0].contains("cut off"), "the stream is truncated");
 }
+
+/// A filter that finds the end of its stream in the bytes of the last message.
+struct LastLine {
+    has_ended: bool,
+}
+
+impl Filter for LastLine {
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        ctx.deliver(input);
+        self.has_ended = true;
+        Ok(input.len())
+    }
+
+    fn write(&mut self, ctx: &mut FilterContext<'_>, plain: &[u8]) -> Result {
+        ctx.output().extend_from_slice(plain);
+        Ok(())
+    }
+
+    fn state(&self) -> FilterState {
+        if self.has_ended { FilterState::InputEnded } else { FilterState::Established }
+    }
+}
+
+/// Its handshake can never be answered, although the connection is open.
+#[test]
+fn a_filter_that_starts_behind_the_end_of_another_one_fails_at_once() {
+    let log = Log::default();
+    let handler = Upgrading {
+        log: log.clone(),
+        upgrade: Box::new(|ctx| ctx.start_filter(Xor::server())),
+        myself: Rc::default(),
+        reads: true,
+    };
+    let pipeline = Pipeline::codec(Line::new()).handler(handler);
+    let filters: Vec<Box<dyn Filter>> = vec![Box::new(LastLine { has_ended: false })];
+    let mut channel = EmbeddedChannel::new(pipeline.filters(filters));
+    let _ = channel.write_inbound(b"go\n");
+    channel.run_pending();
+    assert!(channel.is_closed());
+    let calls = log.take();
+    assert_eq!((calls[0].as_str(), calls.len()), ("go", 3), "{calls:?}");
+    assert!(calls[1].contains("cut off"), "{calls:?}");
+}
