@@ -201,7 +201,9 @@ impl<S: HttpService> ServiceHandler<S> {
                 return self.finish(ctx, call.as_mut().take_service(), part);
             }
             // The response may need the body, as an echo does, so the client is asked ahead of it.
-            if self.feed.as_ref().is_some_and(BodyFeed::take_asked) {
+            // Behind the head it is too late.
+            let is_asked = self.feed.as_ref().is_some_and(BodyFeed::take_asked);
+            if is_asked && matches!(part, Part::Head(_)) {
                 ctx.write(Response::new(StatusCode::CONTINUE).into())?;
             }
             ctx.write(part)?;

@@ -8,12 +8,16 @@ use crate::{
     tower::{request_body::RequestBody, routed::Routed, tower_server::TowerServer},
 };
 use bytes::Bytes;
-use http_body::Body;
+use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use http_types::Request;
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicUsize, Ordering::SeqCst},
+use std::{
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    task::Poll,
 };
 
 /// Answers with the request and its whole body.
@@ -210,6 +214,51 @@ fn an_echo_asks_for_the_body_ahead_of_its_response() {
         site.run();
         assert_eq!(site.sent(), "hi");
         assert!(site.channel.is_open());
+    }
+}
+
+/// Sends two bytes of its own before it reads the body of the request, and polls that in between.
+struct Impatient {
+    polls: usize,
+    request: RequestBody,
+}
+
+impl Body for Impatient {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        self.polls += 1;
+        let own = match self.polls {
+            1 => "a",
+            2 => {
+                assert!(Pin::new(&mut self.request).poll_frame(cx).is_pending());
+                "b"
+            }
+            _ => return Pin::new(&mut self.request).poll_frame(cx),
+        };
+        Poll::Ready(Some(Ok(Frame::data(own.into()))))
+    }
+}
+
+#[test]
+fn a_response_that_polls_the_body_behind_its_head_goes_on() {
+    for polls_on_loop in [true, false] {
+        let service = ServiceFn(async |request: Request<RequestBody>| {
+            ok(Impatient { polls: 0, request: request.into_body() })
+        });
+        let mut site = Site::of(TowerServer::new(service).polls_on_loop(polls_on_loop));
+        site.send("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
+        site.run();
+        let sent = site.sent();
+        assert!(sent.starts_with("HTTP/1.1 200 OK\r\n") && sent.ends_with("1\r\na\r\n1\r\nb\r\n"), "{sent}");
+        assert!(site.channel.is_open());
+        site.send("hi");
+        site.run();
+        assert_eq!(site.sent(), "2\r\nhi\r\n0\r\n\r\n");
     }
 }
 
