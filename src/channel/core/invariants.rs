@@ -37,7 +37,7 @@ impl ChannelState {
         // Producers on other threads may make the channel unwritable before their mail arrives. A
         // suspended one may have released its reservation, and not have sent its mail.
         let may_be_late = (status.has(Memory::WRITABLE) || is_racing) && self.shared.get().is_some();
-        if status.is_open() && status.takes_writes() && self.has_flipped() && !may_be_late {
+        if status.is_open() && self.has_flipped() && !may_be_late {
             return Some("the writability has changed, and the channel was not notified");
         }
         None

@@ -1,7 +1,8 @@
 //! Requests of handles: messages to write, tasks, closes.
 //!
-//! Invariant: a message that arrives after the channel has closed or its output has ended is
-//! dropped without an error.
+//! Invariants: a message that arrives after the channel has closed or its output has ended is
+//! dropped without an error. On an open channel, the end of its reservation may change the
+//! writability, of which the handler is notified.
 
 use super::{ChannelCore, services::LoopServices};
 use crate::{
@@ -25,7 +26,10 @@ impl ChannelCore {
                 drop_guarded(mail)
             }
             // The sender raced with the end of the output.
-            Mail::Message(message, _) if self.state.status.output_is_over() => drop_guarded(message),
+            Mail::Message(message, _) if self.state.status.output_is_over() => {
+                drop_guarded(message);
+                self.after(services);
+            }
             Mail::Message(message, reserved) => self.write_queued(services, message, reserved, None, None),
             Mail::Notify(message, confirmation, reserved) => {
                 self.write_queued(services, message, reserved, Some(confirmation), None);
@@ -34,6 +38,7 @@ impl ChannelCore {
                 let LatestMessage { key, message, confirmation, reserved } = *latest;
                 if confirmation.is_none() && self.state.status.output_is_over() {
                     drop_guarded(message);
+                    self.after(services);
                 } else {
                     self.write_queued(services, message, reserved, confirmation, Some(key));
                 }

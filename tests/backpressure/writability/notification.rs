@@ -6,6 +6,7 @@ use crate::support::{
     wait::done,
 };
 use crate::writability::{blocked, changes, zeros};
+use bytes::Bytes;
 use netwheel::{Error, channel::ChannelOptions, prelude::*};
 
 /// The peer accepts everything. Queued messages alone make the channel unwritable.
@@ -88,6 +89,45 @@ fn writable_fails_when_the_channel_closes_or_its_output_ends() {
         channel.run_pending();
         assert!(matches!(done(waiting), Err(Error::Closed)));
         assert!(matches!(done(handle.writable()), Err(Error::Closed)));
+    }
+}
+
+/// The queued message is dropped behind the end of the output, and must not leave reading paused.
+#[test]
+fn a_message_that_meets_the_end_of_the_output_does_not_pause_reading_forever() {
+    type Send = fn(&Channel<Bytes>, &ChannelGroup<Bytes>);
+    let write: Send = |channel, _| channel.write(zeros(100_000)).unwrap();
+    let latest: Send = |channel, _| channel.write_latest(1, zeros(100_000)).unwrap();
+    let broadcast: Send = |_, group| {
+        let sent = group.broadcast_where(Channel::is_writable, zeros(100_000)).unwrap();
+        assert_eq!(sent.members(), 1);
+    };
+    for send in [write, latest, broadcast] {
+        let (log, group) = (Log::new(), ChannelGroup::new());
+        let members = group.clone();
+        let handler = Recorder::with(&log, move |ctx, call| match call {
+            Event::Active(channel) => {
+                assert!(group.join(channel.clone()));
+                Ok(())
+            }
+            Event::Read(text) if text == "end" => {
+                send(&ctx.channel(), &members);
+                ctx.shutdown_write();
+                Ok(())
+            }
+            _ => Ok(()),
+        });
+        let options = ChannelOptions::new().half_close(true).read_while_writable(true);
+        let mut channel = blocked(&options, handler.half_open());
+        channel.set_outbound_room(None);
+        log.take();
+        channel.write_inbound(b"end\n").unwrap();
+        channel.run_pending();
+        channel.write_inbound(b"more\n").unwrap();
+        let calls = log.take();
+        assert!(calls.iter().any(|call| call == "read more"), "{calls:?}");
+        channel.end_inbound();
+        assert!(channel.is_closed());
     }
 }
 

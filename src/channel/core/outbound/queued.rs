@@ -108,6 +108,9 @@ impl ChannelCore {
             shared.producers.take(reserved.weight);
         }
         if !self.state.status.takes_writes() {
+            if reserved.is_some() && self.state.status.is_open() {
+                self.after(services);
+            }
             return (Outcome::Gone, None);
         }
         let mut outcome = (Outcome::Failed, None);
