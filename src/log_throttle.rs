@@ -6,7 +6,7 @@
 //! line is reported. Times are in nanoseconds. Thread-safe; the lock is released before a line is
 //! written. A line below the log level is neither written nor counted.
 
-use crate::{clock::process_time, machine::Mutex};
+use crate::{clock::process_time, machine::SystemMutex};
 use log::Level;
 use std::{
     sync::{
@@ -102,7 +102,8 @@ const OTHERS: LogTopic = LogTopic::new("other topics");
 pub(crate) struct LogThrottle {
     /// The loop's name.
     name: String,
-    topics: Mutex<Vec<TopicCount>>,
+    /// Without race points, because the runs of a simulation must not depend on the log level.
+    topics: SystemMutex<Vec<TopicCount>>,
     /// The end of the first interval with suppressed lines, or [`NEVER`].
     due: AtomicU64,
     suppressed: AtomicU64,
@@ -132,7 +133,7 @@ impl LogThrottle {
     pub(crate) fn new(name: &str) -> Self {
         LogThrottle {
             name: name.to_owned(),
-            topics: Mutex::new(Vec::new()),
+            topics: SystemMutex::new(Vec::new()),
             due: AtomicU64::new(NEVER),
             suppressed: AtomicU64::new(0),
         }

@@ -32,7 +32,6 @@ pub(crate) use mutex::{Mutex, MutexGuard};
 pub(crate) use parker::Parker;
 #[cfg(feature = "durable")]
 pub(crate) use route::Route;
-#[cfg(feature = "simulation")]
 pub(crate) use system_mutex::SystemMutex;
 
 use crate::clock::{Clock, SystemClock};

@@ -15,8 +15,8 @@ use std::{panic::Location, thread, time::Duration};
 #[cfg(feature = "simulation")]
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// A [`SystemMutex`] for everything but the simulation itself. A simulation may run another thread
-/// before the lock is taken.
+/// A [`SystemMutex`] for everything but the simulation itself and the log. A simulation may run
+/// another thread before the lock is taken.
 #[derive(Default)]
 pub(crate) struct Mutex<T>(SystemMutex<T>);
 

@@ -461,6 +461,76 @@ fn e_28_a_panic_while_a_channel_is_notified_of_a_shutdown_costs_that_channel() {
     assert_eq!(last, ["goodbye", "", "goodbye"]);
 }
 
+/// Its end was already noted when the callback panicked.
+#[test]
+fn e_28_a_callback_of_the_end_of_a_channel_may_panic() {
+    /// Counts its `inactive` and its drop.
+    struct Counted(Arc<AtomicUsize>);
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    impl Handler for Counted {
+        type Read = Bytes;
+        type Write = Bytes;
+
+        fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+            ctx.channel().closed().on_complete(|_| panic!("{TRAP}"));
+            Ok(())
+        }
+
+        fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+            ctx.write(message)
+        }
+
+        fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
+            self.0.fetch_add(10, SeqCst);
+            Ok(())
+        }
+    }
+
+    let fixture = fixture();
+    let ended = Arc::new(AtomicUsize::new(0));
+    let count = ended.clone();
+    let server = ServerBootstrap::new(&fixture.group)
+        .pipeline(move |_peer| Pipeline::codec(RawBytes).handler(Counted(count.clone())))
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut client = connect(server.local_address());
+    assert_echoes(&mut client);
+    drop(client);
+    settle_until(&fixture.event_loop, |_| ended.load(SeqCst) == 11);
+    fixture.until_channels(0);
+    assert_eq!(fixture.event_loop.connections(), 0);
+    fixture.assert_alive(1);
+    fixture.end();
+}
+
+#[test]
+fn e_28_hooks_and_callbacks_of_a_shutdown_may_panic() {
+    let fixture = fixture();
+    let server = serve(&fixture, 0);
+    let mut client = connect(server.local_address());
+    assert_echoes(&mut client);
+    let ran = Arc::new(AtomicBool::new(false));
+    let runs = ran.clone();
+    fixture.event_loop.on_shutdown(|| panic!("{TRAP}")).unwrap();
+    fixture.event_loop.on_shutdown(move || runs.store(true, SeqCst)).unwrap();
+    let timer = fixture.event_loop.schedule(ms(3_600_000), || ()).unwrap();
+    timer.completion().on_complete(|_| panic!("{TRAP}"));
+    fixture.event_loop.terminated().on_complete(|_| panic!("{TRAP}"));
+    let terminated = fixture.event_loop.terminated();
+    fixture.end();
+    done(terminated).unwrap();
+    assert!(ran.load(SeqCst), "the second hook");
+    let mut last = String::new();
+    client.read_to_string(&mut last).unwrap();
+    assert_eq!(last, "goodbye");
+}
+
 #[test]
 fn e_28_remaining_tasks_run_at_the_end_although_some_panic() {
     let fixture = fixture();

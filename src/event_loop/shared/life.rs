@@ -5,7 +5,7 @@
 
 use super::LoopShared;
 use crate::{
-    error::{Error, Result},
+    error::{Error, Result, caught},
     event_loop::{
         AcceptedShare, ShutdownReport, ShutdownRequest,
         mail::LoopMail,
@@ -205,10 +205,12 @@ impl LoopShared {
         let before = self.end.terminated.change(|now| (std::mem::replace(now, done), ()));
         if let Termination::Awaited(mut waiting) = before {
             for completer in waiting.take() {
-                completer.complete(match &cause {
+                let result = match &cause {
                     None => Ok(()),
                     Some(cause) => Err(Error::panicked(cause.as_str())),
-                });
+                };
+                // A callback that panics must not keep the result from the others.
+                caught(|| completer.complete(result));
             }
         }
     }

@@ -5,7 +5,7 @@
 //! waiting ones. Any thread may add hooks.
 
 use crate::{
-    error::{Error, Resource, Result, panic_message},
+    error::{Error, Resource, Result, caught, panic_message},
     event_loop::task::Task,
     machine::Mutex,
     sync::Activity,
@@ -55,7 +55,10 @@ impl ShutdownHooks {
             let run = || catch_unwind(AssertUnwindSafe(|| hook.run()));
             if let Err(panic) = activity.in_task(origin, run) {
                 let message = panic_message(panic);
-                log::error!("{event_loop}: the shutdown hook added at {origin} panicked: {message}");
+                // The log may panic too, and the loop must end.
+                caught(|| {
+                    log::error!("{event_loop}: the shutdown hook added at {origin} panicked: {message}");
+                });
             }
         }
     }

@@ -50,6 +50,7 @@ pub(crate) use request::end_and_report;
 use crate::{
     channel::Scheduled,
     clock::{END_OF_TIME, TimeSource},
+    error::caught,
     id::Key,
     metrics::Metrics,
 };
@@ -201,7 +202,8 @@ impl Shutdown {
     pub(crate) fn cancel(&mut self, task: &dyn Scheduled) {
         self.report.tasks_cancelled += u64::from(task.is_waiting());
         task.set_queue_key(None);
-        task.abandon();
+        // A callback of its completion may panic, and so may the log about that.
+        caught(|| task.abandon());
     }
 
     /// Returns the next channel to notify, if it is due.

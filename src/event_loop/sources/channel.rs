@@ -12,7 +12,7 @@ use crate::{
         ChannelCore, ChannelTimer, CloseCause, LoopServices, Readiness,
         driver::{ChannelDriver, Next, Ready},
     },
-    error::Error,
+    error::{Error, caught},
     event_loop::{
         STREAM_INTEREST,
         closing::{ClosedChannel, SocketAfterClose},
@@ -26,7 +26,7 @@ use crate::{
     transport::Stream,
 };
 use log::Level;
-use std::{io, time::Duration};
+use std::{io, panic::resume_unwind, time::Duration};
 
 /// A channel and its socket.
 pub(crate) struct ChannelSlot {
@@ -138,8 +138,12 @@ impl ChannelSlot {
         if core.state.status.is_active() && (unsent > 0 || !core.state.close_cause().is_clean()) {
             metrics.closes_unclean.add(1);
         }
-        core.handle_closed(&mut io.services);
+        let panicked = caught(|| core.handle_closed(&mut io.services));
+        // In any case, because `inactive` also releases the slot.
         io.inactive.push(ClosedChannel { key: core.state.key(), socket });
+        if let Some(message) = panicked {
+            resume_unwind(Box::new(message));
+        }
     }
 }
 

@@ -84,7 +84,9 @@ impl Turn {
                     let assignment = self.sources.channel(key).and_then(|slot| slot.assignment.take());
                     let slot = self.sources.remove(key);
                     self.end_handler(key, slot);
-                    close_on_worker(stream, time, assignment, &self.io.services);
+                    self.guarded_once(None, |turn| {
+                        close_on_worker(stream, time, assignment, &turn.io.services);
+                    });
                 }
             }
         }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     clock::{Clock, SystemClock},
-    error::panic_message,
+    error::{caught, panic_message},
     machine::Mutex,
     sync::{Activity, ReceiveError, Receiver, Sender, channel},
 };
@@ -129,7 +129,9 @@ impl WatchdogThread {
             Finding::Over(stall) => (self.watchdog.on_recovery)(stall),
         }));
         if let Err(panic) = result {
-            log::error!("{}: a callback panicked: {}", self.thread_name, panic_message(panic));
+            // The log may panic too, and the watchdog must go on.
+            let message = panic_message(panic);
+            caught(|| log::error!("{}: a callback panicked: {message}", self.thread_name));
         }
     }
 }
