@@ -24,7 +24,9 @@ struct LeaseSweepState {
     swept: Vec<NodeId>,
     /// The partitions of the present node that are not swept yet.
     partitions: usize,
+    /// The first error of the present node, and of all nodes.
     error: Option<Error>,
+    first_error: Option<Error>,
     completer: Option<Completer<Vec<NodeId>>>,
 }
 
@@ -36,21 +38,27 @@ struct OwnerSearch {
     operations: Arc<ScriptCalls>,
     left: Vec<Partition>,
     found: BTreeSet<NodeId>,
+    /// The first error. Owners that were found at other servers are swept all the same.
+    error: Option<Error>,
     completer: Completer<Vec<NodeId>>,
 }
 
 impl OwnerSearch {
     fn next_partition(mut self) {
         let Some(partition) = self.left.pop() else {
-            return self.completer.complete(Ok(self.found.into_iter().collect()));
+            let is_failure = self.found.is_empty();
+            return self.completer.complete(match self.error {
+                Some(error) if is_failure => Err(error),
+                _ => Ok(self.found.into_iter().collect()),
+            });
         };
         let owners = self.operations.owners(partition);
-        owners.on_complete(move |owners| match owners {
-            Ok(owners) => {
-                self.found.extend(owners);
-                self.next_partition();
+        owners.on_complete(move |owners| {
+            match owners {
+                Ok(owners) => self.found.extend(owners),
+                Err(error) => drop(self.error.get_or_insert(error)),
             }
-            Err(error) => self.completer.complete(Err(error)),
+            self.next_partition();
         });
     }
 }
@@ -65,7 +73,8 @@ impl ScriptCalls {
         let is_asked = |partition: &Partition| usize::from(partition.get()) % OWNER_TURNS == turn;
         let left = self.start.partitions.all().filter(is_asked).collect();
         let (completer, done) = completion(None);
-        OwnerSearch { operations: self.clone(), left, found: BTreeSet::new(), completer }.next_partition();
+        OwnerSearch { operations: self.clone(), left, found: BTreeSet::new(), error: None, completer }
+            .next_partition();
         done
     }
 
@@ -77,6 +86,7 @@ impl ScriptCalls {
             swept: Vec::new(),
             partitions: 0,
             error: None,
+            first_error: None,
             completer: Some(completer),
         };
         Arc::new(LeaseSweep { operations: self.clone(), state: Mutex::new(state) }).next_node();
@@ -96,10 +106,13 @@ impl LeaseSweep {
                 state.partitions = partitions.get().into();
                 (Some(node), None)
             }
-            None => (None, state.completer.take().map(|completer| (completer, state.swept.clone()))),
+            None => {
+                let result = state.first_error.take().map_or_else(|| Ok(state.swept.clone()), Err);
+                (None, state.completer.take().map(|completer| (completer, result)))
+            }
         });
-        if let Some((completer, swept)) = done {
-            completer.complete(Ok(swept));
+        if let Some((completer, result)) = done {
+            completer.complete(result);
         }
         if let Some(node) = node {
             partitions.all().for_each(|partition| self.clone().sweep_partition(partition, node.clone()));
@@ -123,7 +136,7 @@ impl LeaseSweep {
         });
         match error {
             _ if !is_last => {}
-            Some(error) => self.fail(error),
+            Some(error) => self.failed(error),
             None => {
                 let noted = self.operations.forget_lease(&node);
                 noted.on_complete(move |noted| match noted {
@@ -131,16 +144,18 @@ impl LeaseSweep {
                         self.change(|state| state.swept.push(node));
                         self.next_node();
                     }
-                    Err(error) => self.fail(error),
+                    Err(error) => self.failed(error),
                 });
             }
         }
     }
 
-    /// Ends with an error. The next sweep of any node goes on.
-    fn fail(&self, error: Error) {
-        if let Some(completer) = self.change(|state| state.completer.take()) {
-            completer.complete(Err(error));
-        }
+    /// Goes on with the next node, because the entries of that one may be at servers that work. The
+    /// next sweep tries this one again.
+    fn failed(self: &Arc<Self>, error: Error) {
+        self.change(|state| {
+            state.first_error.get_or_insert(error);
+        });
+        self.next_node();
     }
 }

@@ -61,6 +61,25 @@ fn entries_of_a_node_are_removed_although_its_lease_was_lost() {
     assert_eq!(owners, RespValue::Integer(0), "no owner is left");
 }
 
+/// Neither node can be swept at the other server, which is down.
+#[test]
+fn entries_of_all_ended_nodes_are_removed_at_the_servers_that_work() {
+    let (Some(a), Some(mut b)) = (RedisProcess::start(&[]), RedisProcess::start(&[])) else { return };
+    let broker = RedisBroker::new(a.client()).server(b.client());
+    let node = Node::start(broker.operation_timeout(Duration::from_millis(200)));
+    // The first check of owners asks its partition.
+    let is_on_first = |topic: &TopicName| usize::from(node.partitions.of(topic).get()) % TURNS == 0;
+    let users = (0..).map(|n| TopicName::new(format!("users{n}")).unwrap()).find(is_on_first).unwrap();
+    for name in ["one", "two", "three"] {
+        let owner = begin(&node, name);
+        hold(&node, &users, &owner, &[name]).unwrap();
+    }
+    a.ask("DEL {netwheel}:leases {netwheel}:incarnations {netwheel}:ended");
+    b.kill();
+    assert!(done(node.broker.end_lost_leases()).is_err(), "the other server was not swept");
+    assert!(keys(&node, &users).is_empty(), "{:?}", keys(&node, &users));
+}
+
 /// The node goes on with another incarnation, and sets its entries again.
 #[test]
 fn a_node_whose_list_of_entries_was_evicted_is_refused() {

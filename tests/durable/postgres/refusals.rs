@@ -15,6 +15,8 @@ use std::{
 };
 
 const NOW: Duration = Duration::ZERO;
+/// The default.
+const LEASE: Duration = Duration::from_secs(6);
 
 struct Node {
     group: EventLoopGroup,
@@ -47,7 +49,7 @@ impl Node {
 }
 
 /// Returns a store in a schema of the test, with a role of its own that does not own the tables.
-fn store_of_clerk(server: &Server, schema: &str) -> PostgresStore {
+fn store_of_clerk(server: &Server, schema: &str, lease: Duration) -> PostgresStore {
     drop(server.builder(schema).open().unwrap());
     let grants = format!(
         "CREATE ROLE {schema} LOGIN;
@@ -57,7 +59,7 @@ fn store_of_clerk(server: &Server, schema: &str) -> PostgresStore {
     );
     server.client().batch_execute(&grants).unwrap();
     let config = server.config().replace("user=postgres", &format!("user={schema}"));
-    PostgresStore::builder(&config).schema(schema).open().unwrap()
+    PostgresStore::builder(&config).schema(schema).lease(lease).open().unwrap()
 }
 
 #[track_caller]
@@ -70,7 +72,7 @@ fn assert_refused(result: Result<TimerId>, text: &str) {
 #[test]
 fn a_permission_that_is_missing_for_a_while_fails_starts_and_stops_nothing() {
     let Some(server) = server() else { return };
-    let node = Node::on(store_of_clerk(server, "revoked"));
+    let node = Node::on(store_of_clerk(server, "revoked", LEASE));
     node.start("before", Duration::from_secs(1)).unwrap();
     let mut client = server.client();
     client.batch_execute("REVOKE INSERT, DELETE ON revoked.timers FROM revoked").unwrap();
@@ -90,7 +92,7 @@ fn a_permission_that_is_missing_for_a_while_fails_starts_and_stops_nothing() {
 #[test]
 fn a_lease_that_cannot_be_renewed_is_renewed_after_the_repair() {
     let Some(server) = server() else { return };
-    let node = Node::on(store_of_clerk(server, "unrenewed"));
+    let node = Node::on(store_of_clerk(server, "unrenewed", LEASE));
     let mut client = server.client();
     client.batch_execute("REVOKE UPDATE ON unrenewed.partitions FROM unrenewed").unwrap();
     wait_until("a renewal has failed", || node.timers.metrics().renewal_failures >= 2);
@@ -98,6 +100,19 @@ fn a_lease_that_cannot_be_renewed_is_renewed_after_the_repair() {
     node.start("after", NOW).unwrap();
     assert_eq!(receive(&node.fired), "after");
     assert!(!node.timers.metrics().is_stopped);
+    node.close();
+}
+
+/// The lease is renewed, so no other node would fire the timers.
+#[test]
+fn a_store_that_cannot_be_cleaned_fires() {
+    let Some(server) = server() else { return };
+    let node = Node::on(store_of_clerk(server, "uncleaned", Duration::from_millis(300)));
+    server.client().batch_execute("REVOKE DELETE ON uncleaned.ended_keys FROM uncleaned").unwrap();
+    // 60 renewals later. Each thirtieth cleans.
+    node.start("late", Duration::from_secs(3)).unwrap();
+    assert_eq!(receive(&node.fired), "late");
+    assert_eq!(node.timers.metrics().renewal_failures, 0);
     node.close();
 }
 

@@ -74,7 +74,14 @@ pub(super) fn renew(
     if wanted > 0 && free > 0 {
         take_over(store, session, wanted, millis)?;
     }
-    forget_keys(store, session)?;
+    if let Err(error) = forget_keys(store, session) {
+        if session.is_closed() || session.is_read_only() {
+            return Err(error);
+        }
+        // The lease is renewed, so no other node would fire the timers of this one.
+        store.renewals = 0;
+        log::warn!("the timer store was not cleaned, which is tried again: {error}");
+    }
     store.placement.set(store.ownership.active());
     let needs_reload = store.changes.take_reload();
     Ok(store.ownership.lease(lease, needs_reload))

@@ -171,7 +171,9 @@ impl PostgresStore {
         let (clock, server) = session.identify(None)?;
         let mut changes = changes::Changes::default();
         changes.connected_to(server);
-        let node = session.id();
+        // A restored database gives the ids of its sequences again, and two nodes with one id would
+        // own the same partitions.
+        let node = fastrand::i64(1..);
         let row = session.query_one("SELECT id::text FROM {schema}.store", &[])?;
         let store_id = session::column(&row, 0)?;
         Ok(PostgresStore {
