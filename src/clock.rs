@@ -129,7 +129,7 @@ struct Shared {
     offset: AtomicU64,
     /// The time of day at the offset zero, relative to its default. In nanoseconds.
     wall_shift: AtomicI64,
-    wakes: Mutex<Vec<Box<dyn Fn() + Send + Sync>>>,
+    wakes: Mutex<Vec<Arc<dyn Fn() + Send + Sync>>>,
 }
 
 impl ManualClock {
@@ -146,9 +146,9 @@ impl ManualClock {
         let by = nanos(by);
         let add = |offset: u64| Some(offset.saturating_add(by));
         let _ = self.shared.offset.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add);
-        for wake in self.shared.wakes.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            wake();
-        }
+        // Called without the lock, because they may use the clock or wait.
+        let wakes = self.shared.wakes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        wakes.iter().for_each(|wake| wake());
     }
 
     /// Sets the time of day, and leaves the monotonic time as it is. Limited to 292 years before
@@ -199,7 +199,7 @@ impl Clock for ManualClock {
     }
 
     fn on_advance(&self, wake: Box<dyn Fn() + Send + Sync>) {
-        self.shared.wakes.lock().unwrap_or_else(PoisonError::into_inner).push(wake);
+        self.shared.wakes.lock().unwrap_or_else(PoisonError::into_inner).push(wake.into());
     }
 }
 

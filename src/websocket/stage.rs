@@ -45,10 +45,11 @@ use std::{sync::Arc, time::Duration};
 /// with [`Error::Closed`], ignores another Close, and drops inbound messages until the peer has
 /// answered. Writes of handles fail with that error too. A peer that does not answer within
 /// [`close_timeout`](super::WebSocketSettings::close_timeout) is disconnected, with the cause
-/// [`TimedOut`](crate::channel::CloseCause::TimedOut). This time begins when the peer has accepted all bytes. For these it has the same time, or that of a
-/// [closing channel](crate::channel::ChannelOptions::close_timeout) if it is longer. The server
-/// ends the TCP connection; a client waits for that, for the same time at most. A Close frame is
-/// accepted even if the outbound buffer is full.
+/// [`TimedOut`](crate::channel::CloseCause::TimedOut). This time begins when the peer has accepted
+/// all bytes. For these it has the same time, or that of a [closing
+/// channel](crate::channel::ChannelOptions::close_timeout) if it is longer. The server ends the TCP
+/// connection; a client waits for that, for the same time at most. A Close frame is accepted even
+/// if the outbound buffer is full.
 ///
 /// Closing the channel directly ([`Context::close`](crate::Context::close)) sends no Close frame.
 /// The peer then reports code 1006. When the loop shuts down, or the connection has reached its
@@ -95,8 +96,8 @@ impl WebSocketStage {
         }
     }
 
-    /// Writes a Close frame, and limits the time until the channel is closed. It is accepted even if
-    /// the buffer is full: it is short, and the last message.
+    /// Writes a Close frame, and limits the time until the channel is closed. It is accepted even
+    /// if the buffer is full: it is short, and the last message.
     fn send_close(&mut self, ctx: &mut StageContext<'_, Self>, frame: Option<CloseFrame>) -> Result {
         ctx.write_beyond_limit(Message::Close(frame))?;
         self.phase = Phase::CloseSent;
@@ -268,7 +269,7 @@ impl Stage for WebSocketStage {
             return self.beat(ctx);
         }
         match self.deadline(ctx).checked_sub(nanos(ctx.now())) {
-            // Both Close frames were exchanged and sent, and only the end of the connection is missing.
+            // Both Close frames were exchanged, and only the end of the connection is missing.
             None | Some(0) if self.phase == Phase::Closed && ctx.pending_bytes() == 0 => ctx.close(),
             None | Some(0) => {
                 let error = Error::timed_out("the close handshake", self.settings.close_timeout);

@@ -1,7 +1,7 @@
 //! The reports of a channel to its wire log.
 
 use super::ChannelState;
-use crate::channel::{IdleEvent, ShutdownCause, WireLog, event::Event};
+use crate::channel::{IdleEvent, WireLog, event::Event, max_connection_age::ShutdownCause};
 use std::{fmt, io::IoSlice};
 
 impl ChannelState {

@@ -107,6 +107,10 @@ impl RedisClientBuilder {
     /// Sets the limits of replies and of arguments. A reply beyond them ends its connection. A
     /// command beyond them fails with [`Error::Encode`].
     ///
+    /// The replies at the beginning of a connection count too. `INFO` has 5 to 6 KB on a server
+    /// without modules, so a [`max_bulk_len`](RespLimits::max_bulk_len) below 16 KiB may keep the
+    /// client from connecting.
+    ///
     /// The bytes of a whole reply, and those of the output that waits, are limited too: to 16 MiB,
     /// or to four times [`max_bulk_len`](RespLimits::max_bulk_len) if that is more.
     pub fn resp_limits(mut self, limits: RespLimits) -> Self {

@@ -115,7 +115,7 @@ impl RedisCommand {
     /// ```
     pub fn transaction<C: Into<RedisCommand>>(commands: impl IntoIterator<Item = C>) -> Self {
         let commands: Vec<RedisCommand> = commands.into_iter().map(Into::into).collect();
-        let weight = OVERHEAD + commands.iter().map(|command| command.weight).sum::<usize>();
+        let weight = commands.iter().fold(OVERHEAD, |sum, command| sum.saturating_add(command.weight));
         Self::with(Content::Transaction(commands), weight)
     }
 
@@ -128,7 +128,7 @@ impl RedisCommand {
             Content::Script(call) => call.arguments.push(argument),
             Content::Transaction(_) | Content::Built(_) => return self,
         }
-        self.weight += weight;
+        self.weight = self.weight.saturating_add(weight);
         self
     }
 
