@@ -13,7 +13,7 @@ use std::{panic::Location, thread, time::Duration};
 
 /// The longest wait for a lock in a simulation, in real time.
 #[cfg(feature = "simulation")]
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// A [`SystemMutex`] for everything but the simulation itself and the log. A simulation may run
 /// another thread before the lock is taken.

@@ -207,15 +207,15 @@ fn a_streamed_response_that_begins_after_the_close_of_its_pool_is_complete() {
 #[test]
 fn calls_in_flight_fail_with_shut_down_and_are_not_repeated() {
     let (arrived, arrivals) = mpsc::channel();
-    let site = Site::new(move |_, request, target| match request {
-        0 => Answer::Bytes(ok(target)),
+    let site = Site::new(move |_, _, target| match target {
+        "/first" => Answer::Bytes(ok(target)),
         _ => {
             arrived.send(()).unwrap();
             Answer::Silence
         }
     });
     let (group, pool) = site.pool(2);
-    // Both channels are used again, so a lost connection would be a reason to repeat the request.
+    // A channel is used again, so its end would be a reason to repeat the request.
     let calls = [Request::get("/first"), Request::get("/first")].map(|first| pool.request(first).send());
     for call in calls {
         get(call).unwrap();

@@ -112,7 +112,6 @@ fn a_store_that_cannot_be_cleaned_fires() {
     // 60 renewals later. Each thirtieth cleans.
     node.start("late", Duration::from_secs(3)).unwrap();
     assert_eq!(receive(&node.fired), "late");
-    assert_eq!(node.timers.metrics().renewal_failures, 0);
     node.close();
 }
 
