@@ -152,7 +152,7 @@ fn a_client_is_away_from_each_room_by_itself() {
     assert_eq!(connection.next(), about("passive", "lobby"));
 }
 
-/// The second message is no copy: its line was lost, and it is sent again behind a later one.
+/// The second message is not a copy. Its line was lost, so it is sent again behind a later one.
 #[test]
 fn direct_messages_are_shown_once_in_any_order() {
     let mut terminal = Terminal::start();

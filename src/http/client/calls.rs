@@ -11,7 +11,7 @@ use super::{
     not_sent::NotSent,
 };
 use crate::{
-    channel::{Exchanges, Pipeline},
+    channel::{Exchanges, Pipeline, ShutdownCause},
     clock::nanos,
     error::{Error, Result},
     http::{
@@ -306,8 +306,10 @@ impl Stage for Calls {
     }
 
     /// The calls end with the channel.
-    fn shutdown(&mut self, _: &mut Ctx<'_>) -> Result {
-        self.error.get_or_insert(Error::ShutDown);
+    fn shutdown(&mut self, ctx: &mut Ctx<'_>) -> Result {
+        if ctx.shutdown_cause() == Some(ShutdownCause::LoopShutdown) {
+            self.error.get_or_insert(Error::ShutDown);
+        }
         Ok(())
     }
 

@@ -289,7 +289,7 @@ pub(super) fn race_point() {
 }
 
 /// Like [`race_point`], before the caller takes a lock. Does not unwind a thread that is killed
-/// meanwhile, because destructors take locks.
+/// there, because destructors take locks.
 #[cold]
 pub(crate) fn race_point_at_lock() {
     if holds_a_lock() || is_unwound() || thread::panicking() {

@@ -201,7 +201,7 @@ fn choose_members(crowd: &Crowd, draw: &mut Draw) {
         set.insert(member.id());
     });
     room.retain(|member| chosen.contains(&member.id()));
-    // More members may have joined meanwhile.
+    // More members may have joined since.
     let is_other = room.channels().iter().any(|member| others.contains(&member.id()) && member.is_open());
     crowd.play.must(!is_other || !crowd.play.is_strict(), || "a member that has left is there".to_owned());
 }

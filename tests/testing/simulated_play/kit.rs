@@ -93,7 +93,7 @@ impl Play {
         Ok(())
     }
 
-    /// Gives the server time to bind its listener. It may be preempted meanwhile.
+    /// Gives the server time to bind its listener, because it may be preempted.
     pub(super) fn wait_for_listener(&self) {
         sleep(100 * MS);
     }
