@@ -160,6 +160,15 @@ fn a_close_frame_is_accepted_by_a_full_buffer() {
         channel.write_inbound(&client(3, "")).unwrap();
         assert_eq!(code_of(&last(&mut channel)), CloseCode::PROTOCOL_ERROR, "{overflow:?}");
     }
+
+    // The only pending message cannot be dropped, because its first bytes were sent.
+    let options = ChannelOptions::new().max_outbound(100_000).overflow(Overflow::DropOldest);
+    let (mut channel, _) = server_channel_with(settings(), options);
+    channel.set_outbound_room(Some(20_000));
+    channel.channel().execute(|ctx| ctx.write(Message::binary(vec![0; 150_000]))).unwrap();
+    channel.run_pending();
+    channel.write_inbound(&client(3, "")).unwrap();
+    assert_eq!(code_of(&last(&mut channel)), CloseCode::PROTOCOL_ERROR);
 }
 
 /// Returns a server that has a Close frame behind 1 MB, and closes within 60 s.

@@ -142,11 +142,13 @@ impl ChannelState {
         limit
     }
 
-    /// Lifts the limit for one message. Returns the limit.
+    /// Lifts the limit for one message, with any overflow policy. Returns the limit.
     #[cfg(any(feature = "redis", feature = "websocket"))]
     pub(crate) fn lift_limit_for_message(&mut self) -> usize {
         let limit = self.outbound.limit(&self.config);
-        self.outbound.admit(&self.config);
+        if let Some(lease) = &mut self.outbound.lease {
+            lease.admit();
+        }
         limit
     }
 

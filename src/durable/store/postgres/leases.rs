@@ -75,11 +75,12 @@ pub(super) fn renew(
         take_over(store, session, wanted, millis)?;
     }
     if let Err(error) = forget_keys(store, session) {
+        // Not at the next renewal: the lease is renewed, so no other node would fire the timers of
+        // this one.
+        store.renewals = 0;
         if session.is_closed() || session.is_read_only() {
             return Err(error);
         }
-        // The lease is renewed, so no other node would fire the timers of this one.
-        store.renewals = 0;
         log::warn!("the timer store was not cleaned, which is tried again: {error}");
     }
     store.placement.set(store.ownership.active());
