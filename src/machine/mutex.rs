@@ -54,6 +54,9 @@ impl<T> Mutex<T> {
     #[track_caller]
     fn lock_in_simulation(&self) -> MutexGuard<'_, T> {
         simulated::race_point_at_lock();
+        if let Some(guard) = self.0.try_lock() {
+            return MutexGuard::new(guard);
+        }
         let Some(machine) = simulated::current().filter(|_| !thread::panicking()) else {
             return MutexGuard::new(self.0.lock());
         };

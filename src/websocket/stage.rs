@@ -272,8 +272,8 @@ impl Stage for WebSocketStage {
             // Both Close frames were exchanged, and only the end of the connection is missing.
             None | Some(0) if self.phase == Phase::Closed && ctx.pending_bytes() == 0 => ctx.close(),
             None | Some(0) => {
-                let error = Error::timed_out("the close handshake", self.settings.close_timeout);
-                ctx.close_now_because(&error);
+                let after = Duration::from_nanos(nanos(ctx.now()).saturating_sub(self.closing_since));
+                ctx.close_now_because(&Error::timed_out("the close handshake", after));
             }
             // The output may end earlier, which begins another time limit.
             Some(left) => ctx.wake_after(Duration::from_nanos(left).min(self.settings.close_timeout)),

@@ -320,7 +320,7 @@ impl Pool {
     #[allow(clippy::disallowed_methods, reason = "how long an idle thread is kept is real time")]
     fn work(&self) {
         // Both log their failures, and the logger of the program may panic.
-        let _ = caught(|| {
+        caught(|| {
             self.cores.allow_this_thread();
             if let Some(niceness) = self.settings.niceness {
                 niceness::set_niceness_of_this_thread(niceness);

@@ -24,9 +24,10 @@ struct LeaseSweepState {
     swept: Vec<NodeId>,
     /// The partitions of the present node that are not swept yet.
     partitions: usize,
-    /// The first error of the present node, and of all nodes.
+    /// Whether a partition of the present node was not swept.
+    has_failed: bool,
+    /// The first error of all nodes.
     error: Option<Error>,
-    first_error: Option<Error>,
     completer: Option<Completer<Vec<NodeId>>>,
 }
 
@@ -56,7 +57,7 @@ impl OwnerSearch {
         owners.on_complete(move |owners| {
             match owners {
                 Ok(owners) => self.found.extend(owners),
-                Err(error) => drop(self.error.get_or_insert(error)),
+                Err(error) => _ = self.error.get_or_insert(error),
             }
             self.next_partition();
         });
@@ -85,8 +86,8 @@ impl ScriptCalls {
             left: nodes,
             swept: Vec::new(),
             partitions: 0,
+            has_failed: false,
             error: None,
-            first_error: None,
             completer: Some(completer),
         };
         Arc::new(LeaseSweep { operations: self.clone(), state: Mutex::new(state) }).next_node();
@@ -107,7 +108,7 @@ impl LeaseSweep {
                 (Some(node), None)
             }
             None => {
-                let result = state.first_error.take().map_or_else(|| Ok(state.swept.clone()), Err);
+                let result = state.error.take().map_or_else(|| Ok(state.swept.clone()), Err);
                 (None, state.completer.take().map(|completer| (completer, result)))
             }
         });
@@ -128,34 +129,29 @@ impl LeaseSweep {
     }
 
     fn finish_partition(self: Arc<Self>, node: NodeId, result: Result<()>) {
-        let (is_last, error) = self.change(|state| {
+        let has_failed = self.change(|state| {
             state.partitions -= 1;
-            state.error = state.error.take().or(result.err());
-            let is_last = state.partitions == 0;
-            (is_last, if is_last { state.error.take() } else { None })
+            if let Err(error) = result {
+                state.has_failed = true;
+                state.error.get_or_insert(error);
+            }
+            (state.partitions == 0).then(|| std::mem::take(&mut state.has_failed))
         });
-        match error {
-            _ if !is_last => {}
-            Some(error) => self.failed(error),
-            None => {
+        match has_failed {
+            None => {}
+            // The next sweep tries this node again. The entries of others may be at servers that
+            // work.
+            Some(true) => self.next_node(),
+            Some(false) => {
                 let noted = self.operations.forget_lease(&node);
-                noted.on_complete(move |noted| match noted {
-                    Ok(()) => {
-                        self.change(|state| state.swept.push(node));
-                        self.next_node();
-                    }
-                    Err(error) => self.failed(error),
+                noted.on_complete(move |noted| {
+                    self.change(|state| match noted {
+                        Ok(()) => state.swept.push(node),
+                        Err(error) => _ = state.error.get_or_insert(error),
+                    });
+                    self.next_node();
                 });
             }
         }
-    }
-
-    /// Goes on with the next node, because the entries of that one may be at servers that work. The
-    /// next sweep tries this one again.
-    fn failed(self: &Arc<Self>, error: Error) {
-        self.change(|state| {
-            state.first_error.get_or_insert(error);
-        });
-        self.next_node();
     }
 }

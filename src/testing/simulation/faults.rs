@@ -56,10 +56,11 @@ impl Faults {
     /// let faults = Faults::all().with_races();
     /// let exploration = Exploration::new(10).faults(faults);
     /// ```
-    pub fn with_races(self) -> Self {
-        [Fault::ThreadPreempted, Fault::LoopPreempted]
-            .into_iter()
-            .fold(self, |faults, fault| faults.rate(fault.name(), 10_000))
+    pub fn with_races(mut self) -> Self {
+        for fault in [Fault::ThreadPreempted, Fault::LoopPreempted] {
+            self.plan.set_rate(fault, 10_000);
+        }
+        self
     }
 
     /// Sets how often a fault happens, per million opportunities.

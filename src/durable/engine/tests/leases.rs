@@ -229,20 +229,26 @@ fn replace_payload(simulation: &mut Simulation, payload: &[u8]) {
     simulation.tell(EngineMessage::Stored(row));
 }
 
+/// Starts a timer with a key. Returns the payloads that its handler gets.
+fn start_with_key(simulation: &mut Simulation) -> Rc<RefCell<Vec<Vec<u8>>>> {
+    let payloads = Rc::<RefCell<Vec<Vec<u8>>>>::default();
+    let seen = payloads.clone();
+    simulation.handler(move |firing| {
+        seen.borrow_mut().push(firing.row.payload.clone());
+        Some(RunAnswer::Done(None))
+    });
+    let started = simulation.commit(Change::Start(new_timer(SECOND, None, Some("key"))));
+    let Outcome::Started(row) = started else { panic!("{started:?}") };
+    simulation.tell(EngineMessage::Stored(row));
+    payloads
+}
+
 /// The handler gets the latest payload, whether the run fires at once or waits again.
 #[test]
 fn a_payload_that_is_replaced_before_the_handler_is_called_reaches_it() {
     for waits_again in [false, true] {
         let mut simulation = node(Some(lease()));
-        let payloads = Rc::new(RefCell::new(Vec::new()));
-        let seen = payloads.clone();
-        simulation.handler(move |firing| {
-            seen.borrow_mut().push(firing.row.payload.clone());
-            Some(RunAnswer::Done(None))
-        });
-        let started = simulation.commit(Change::Start(new_timer(SECOND, None, Some("key"))));
-        let Outcome::Started(row) = started else { panic!("{started:?}") };
-        simulation.tell(EngineMessage::Stored(row));
+        let payloads = start_with_key(&mut simulation);
         simulation.run_until(SECOND - 1);
         simulation.pass(1);
         // It is claimed, and fires in the next poll.
@@ -264,15 +270,7 @@ fn a_payload_that_is_replaced_before_the_handler_is_called_reaches_it() {
 fn an_at_most_once_run_gets_a_payload_that_is_replaced_before_the_store_ends_it() {
     let rules = Rules::new(Late::RunOnce, Retry::never(), Delivery::AtMostOnce);
     let mut simulation = Simulation::with(rules, LIMITS, None);
-    let payloads = Rc::new(RefCell::new(Vec::new()));
-    let seen = payloads.clone();
-    simulation.handler(move |firing| {
-        seen.borrow_mut().push(firing.row.payload.clone());
-        Some(RunAnswer::Done(None))
-    });
-    let started = simulation.commit(Change::Start(new_timer(SECOND, None, Some("key"))));
-    let Outcome::Started(row) = started else { panic!("{started:?}") };
-    simulation.tell(EngineMessage::Stored(row));
+    let payloads = start_with_key(&mut simulation);
     simulation.before_change = Some(Box::new(|simulation| replace_payload(simulation, &[b'2'; 100])));
     simulation.run_until(MINUTE);
     assert_eq!(*payloads.borrow(), [vec![b'2'; 100]]);
