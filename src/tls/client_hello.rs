@@ -59,7 +59,7 @@ impl ClientHello {
         loop {
             let record = &input[self.at..];
             let Some((header, rest)) = record.split_at_checked(HEADER) else { return Look::Incomplete };
-            let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
+            let length = record_len(header);
             // A warning must not hide the message behind it.
             if header[0] == ALERT && self.at == self.warnings && length == 2 {
                 match *rest {
@@ -73,7 +73,7 @@ impl ClientHello {
                     _ => return Look::Ready,
                 }
             }
-            if header[0] != HANDSHAKE || header[1] != 3 || length == 0 || length > MAX_PLAIN {
+            if !is_handshake(header) {
                 return Look::Ready;
             }
             // The first bytes of the message are known before its first record is complete.
@@ -104,12 +104,21 @@ impl ClientHello {
 /// Returns the pieces of a message that these records hold, as far as they go.
 fn message(mut records: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     std::iter::from_fn(move || {
-        let (header, rest) = records.split_at_checked(HEADER).filter(|(header, _)| header[0] == HANDSHAKE)?;
-        let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
-        let (piece, next) = rest.split_at(length.min(rest.len()));
+        let (header, rest) = records.split_at_checked(HEADER).filter(|(header, _)| is_handshake(header))?;
+        let (piece, next) = rest.split_at(record_len(header).min(rest.len()));
         records = next;
         Some(piece)
     })
+}
+
+/// Returns whether a record can be a part of a message.
+fn is_handshake(header: &[u8]) -> bool {
+    header[0] == HANDSHAKE && header[1] == 3 && (1..=MAX_PLAIN).contains(&record_len(header))
+}
+
+/// Returns the length of a record behind its header.
+fn record_len(header: &[u8]) -> usize {
+    u16::from_be_bytes([header[3], header[4]]).into()
 }
 
 /// Returns whether the first record of a peer ends its stream.
@@ -128,7 +137,8 @@ fn message_len(message: &[u8]) -> usize {
     MESSAGE_HEADER + u32::from_be_bytes([0, message[1], message[2], message[3]]) as usize
 }
 
-/// Returns the host that a complete ClientHello names. rustls refuses messages that do not parse.
+/// Returns the host that a complete ClientHello names, without a trailing dot. rustls refuses
+/// messages that do not parse.
 fn server_name(message: &[u8]) -> Option<&str> {
     let mut body = Reader(message.get(MESSAGE_HEADER..message_len(message))?);
     body.take(2 + 32)?; // version, random
@@ -145,7 +155,8 @@ fn server_name(message: &[u8]) -> Option<&str> {
         let mut names = Reader(Reader(extension).prefixed_by_two()?);
         let host_name = names.take(1)? == [0];
         let name = std::str::from_utf8(names.prefixed_by_two()?).ok()?;
-        return (host_name && DnsName::try_from(name).is_ok()).then_some(name);
+        let valid = host_name && DnsName::try_from(name).is_ok();
+        return valid.then(|| name.strip_suffix('.').unwrap_or(name));
     }
     None
 }

@@ -73,7 +73,8 @@ impl TlsInfo {
         self.alpn_protocol.as_deref()
     }
 
-    /// Returns the host name that the client has asked for (SNI), in lower case.
+    /// Returns the host name that the client has asked for (SNI), in lower case and without a
+    /// trailing dot.
     ///
     /// A client that connects to an IP address sends no name.
     #[doc(alias = "sni")]

@@ -4,8 +4,10 @@ use super::pair::{
     End, HOST, VERSIONS, client_config, client_config_with_certificate, established, server_config,
     server_config_with_client_auth, shake_hands, text, transfer,
 };
-#[cfg(feature = "tls-aws-lc")]
-use crate::tls::info::TlsVersion;
+use crate::tls::{
+    client_hello::{ClientHello, Look},
+    info::TlsVersion,
+};
 use rustls::{ServerConfig, client::Resumption};
 use std::sync::Arc;
 
@@ -81,6 +83,27 @@ fn a_client_hello_in_records_of_one_byte_is_read() {
         }
         shake_hands(&mut client, &mut server, usize::MAX).expect("a handshake");
         assert_eq!(server.info().server_name(), Some(HOST));
+    }
+}
+
+/// RFC 6066, section 3: the host name is sent without a trailing dot.
+#[test]
+fn a_host_name_with_a_trailing_dot_is_read_without_it() {
+    let mut hello = End::client(client_config(TlsVersion::Tls13)).output;
+    let at = hello.windows(HOST.len()).position(|bytes| bytes == HOST.as_bytes()).expect("the host name");
+    hello[at + HOST.len() - 1] = b'.';
+    let expected = Look::ServerName(HOST[..HOST.len() - 1].into());
+    assert_eq!(ClientHello::default().look(&hello), expected);
+}
+
+#[test]
+fn a_record_that_ends_a_client_hello_ends_it_in_any_segments() {
+    // A message of two bytes so far. The next record belongs to no version of TLS.
+    let input = [22, 3, 1, 0, 2, 1, 19, 22, 15, 3, 97, 0, 0, 0, 0];
+    for first in 0..=input.len() {
+        let mut hello = ClientHello::default();
+        hello.look(&input[..first]);
+        assert_eq!(hello.look(&input), Look::Ready, "{first}");
     }
 }
 
