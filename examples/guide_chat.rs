@@ -26,8 +26,14 @@ const MAX_NAME: usize = 32;
 struct Rooms(Arc<Mutex<HashMap<Bytes, ChannelGroup<Bytes>>>>);
 
 impl Rooms {
-    /// Returns the room called `name`, or `None` if there are too many rooms for a new one.
-    fn get(&self, name: &Bytes) -> Option<ChannelGroup<Bytes>> {
+    /// Moves `member` from the room `left` to the room called `name`, and returns this one. Returns
+    /// `None` if there are too many rooms for a new one.
+    fn enter(
+        &self,
+        name: &Bytes,
+        member: Channel<Bytes>,
+        left: Option<&ChannelGroup<Bytes>>,
+    ) -> Option<ChannelGroup<Bytes>> {
         let mut rooms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !rooms.contains_key(name) {
             rooms.retain(|_, members| !members.is_empty());
@@ -35,8 +41,13 @@ impl Rooms {
                 return None;
             }
         }
+        if let Some(left) = left {
+            left.leave(member.id());
+        }
         // `name` is a part of a read buffer, which the map must not keep alive.
-        Some(rooms.entry(Bytes::copy_from_slice(name)).or_default().clone())
+        let room = rooms.entry(Bytes::copy_from_slice(name)).or_default();
+        room.join(member);
+        Some(room.clone())
     }
 }
 
@@ -64,14 +75,10 @@ impl Session {
         if room.is_empty() || room.len() > MAX_NAME {
             return ctx.write("error: a room's name has 1 to 32 bytes".into());
         }
-        let Some(members) = self.rooms.get(&room) else {
+        let Some(entered) = self.rooms.enter(&room, ctx.channel(), self.room.as_ref()) else {
             return ctx.write("error: too many rooms".into());
         };
-        if let Some(left) = self.room.take() {
-            left.leave(ctx.id());
-        }
-        members.join(ctx.channel());
-        self.room = Some(members);
+        self.room = Some(entered);
         ctx.write("ok".into())
     }
 

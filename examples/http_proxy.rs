@@ -16,7 +16,7 @@ mod output;
 use clap::Parser;
 use netwheel::{
     bytes::Bytes,
-    channel::{ChannelOptions, InputGuard},
+    channel::{ChannelOptions, InputGuard, TimeLimits},
     codec::RawBytes,
     http::{
         BodyStream, Call, Forwarding, HttpClient, HttpServer, HttpSettings, Part, Request, RequestId,
@@ -54,6 +54,10 @@ struct Options {
     /// quiet stream of events needs more.
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     timeout: Duration,
+    /// Time in which a client, or the backend of a WebSocket connection, has to take what was sent.
+    /// Otherwise its connection is closed, which frees the connection to the backend.
+    #[arg(long, default_value = "60s", value_parser = humantime::parse_duration)]
+    write_timeout: Duration,
     /// Number of event loops, each on its own thread; 0 selects two per processor.
     #[arg(long, default_value_t = 0)]
     threads: usize,
@@ -68,6 +72,7 @@ struct Proxy {
     /// For WebSocket connections, which are not in the pool.
     upgrades: HttpClient,
     timeout: Duration,
+    limits: TimeLimits,
 }
 
 /// A connection of a client.
@@ -174,7 +179,9 @@ impl Front {
     fn upgrade(&mut self, ctx: &mut Ctx<'_>, id: RequestId, request: Request) -> Result {
         let request = self.proxy.forwarding.upgrade(request, "websocket", &ctx.peer());
         let (completer, switched) = ctx.completer();
-        let switching = Mutex::new(Some(Switching { request: Some(request), completer: Some(completer) }));
+        let switching = Switching { request: Some(request), completer: Some(completer) };
+        let switching = Arc::new(Mutex::new(Some(switching)));
+        let unused = switching.clone();
         let http = self.proxy.upgrades.clone();
         let bootstrap = ClientBootstrap::new(&self.proxy.group)
             .connect_timeout(self.proxy.timeout)
@@ -185,7 +192,12 @@ impl Front {
             });
         ctx.on_complete(bootstrap.connect(self.proxy.backend), move |_, ctx, connected| match connected {
             Ok(_) => Ok(()),
-            Err(error) => Front::fail(ctx, id, &error),
+            Err(error) => {
+                let answered = Front::fail(ctx, id, &error);
+                // It completes `switched` with another error.
+                drop(unused);
+                answered
+            }
         });
         ctx.on_complete(switched, move |front, ctx, switched| {
             let mut switched = match switched {
@@ -206,16 +218,16 @@ impl Front {
             let Some((handler, channel)) = switched.backend.take() else { return Err(Error::Closed) };
             let (completer, backend) = ctx.completer();
             completer.complete(Ok(channel));
-            ctx.replace_pipeline(Pipeline::codec(RawBytes).handler(Relay::dial(
-                move |front: Channel<Bytes>| {
-                    let relay = move |_: &mut Switching, ctx: &mut Context<'_, Switching>| {
-                        ctx.replace_pipeline(Pipeline::codec(RawBytes).handler(Relay::to(front)))
-                    };
-                    // A backend that has gone ends the relay.
-                    let _ = handler.execute(relay);
-                    backend
-                },
-            )))
+            let limits = front.proxy.limits;
+            let side = move |relay| Pipeline::codec(RawBytes).time_limits(limits).handler(relay);
+            ctx.replace_pipeline(side(Relay::dial(move |front: Channel<Bytes>| {
+                let relay = move |_: &mut Switching, ctx: &mut Context<'_, Switching>| {
+                    ctx.replace_pipeline(side(Relay::to(front)))
+                };
+                // A backend that has gone ends the relay.
+                let _ = handler.execute(relay);
+                backend
+            })))
         });
         Ok(())
     }
@@ -346,13 +358,14 @@ fn run(options: &Options) -> Result {
         backend: options.backend,
         upgrades,
         timeout: options.timeout,
+        limits: TimeLimits::new().write(options.write_timeout),
     });
     let http = HttpServer::with(settings)?;
     let server = ServerBootstrap::new(&group)
         .channel_options(ChannelOptions::new().half_close(true))
         .pipeline(move |_peer| {
             let front = Front { proxy: proxy.clone(), upload: None, body: None, is_pulling: false };
-            http.pipeline().handler(front)
+            http.pipeline().time_limits(proxy.limits).handler(front)
         })
         .bind(options.listen)?;
     say!("listening on {}", server.local_address());

@@ -18,10 +18,16 @@ use crate::{
     session::Session,
 };
 use netwheel::{channel::TaskKey, prelude::*, time::Delay};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Maximum number of times that a direct message is sent again.
 pub(crate) const RESENDS: u32 = 3;
+/// The longest wait for the outcome of a message: a year.
+const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Why a direct message is refused that exceeds the limit for the bytes of all clients.
 pub(crate) const TOO_MANY: &str = "not sent, try again later: too many direct messages are unacknowledged";
@@ -68,10 +74,11 @@ impl Receipt {
     }
 }
 
-/// How long the server of a sender waits for the outcome of a message to a user of another server:
-/// until the other server gives it up, plus a margin for transport.
-pub(crate) fn longest_wait(ack_timeout: Duration) -> Duration {
-    ack_timeout.saturating_mul(RESENDS + 1).saturating_add(Duration::from_secs(5))
+/// Returns until when the server of a sender waits for the outcome of a message to a user of another
+/// server: until the other server gives it up, plus a margin for transport.
+pub(crate) fn give_up_at(now: Instant, ack_timeout: Duration) -> Instant {
+    let wait = ack_timeout.saturating_mul(RESENDS + 1).saturating_add(Duration::from_secs(5));
+    now + wait.min(LONGEST_WAIT)
 }
 
 /// Describes the end of a message without an acknowledgement.

@@ -321,7 +321,7 @@ impl Session {
             }
             Route::There(node) => {
                 let receipt = self.receipt(ctx, &from, &to, &text, id)?;
-                let expires = self.hub.now() + direct::longest_wait(self.settings.ack_timeout);
+                let expires = direct::give_up_at(self.hub.now(), self.settings.ack_timeout);
                 self.hub.nodes.pass(&node, message(text), &to, receipt, expires);
             }
         }

@@ -5,6 +5,7 @@ use crate::{
     faulty::{Events, Faulty},
     im::*,
     login::users::Login,
+    session::Settings,
     support::{
         logs,
         loops::one_loop,
@@ -91,6 +92,18 @@ fn who(client: &mut Client) -> Value {
 }
 
 // ---- direct messages ------------------------------------------------------------------------
+
+#[test]
+fn a_direct_message_to_another_server_may_wait_forever() {
+    let Servers { a, b, .. } = Servers::new();
+    let settings = Settings { ack_timeout: Duration::MAX, ..SETTINGS };
+    let (a, b) = (a.settings(settings), b.settings(settings));
+    let ((mut ann, _), (mut bob, _)) = (log_in(&a, "ann"), log_in(&b, "bob"));
+    ann.direct("bob", 1);
+    assert_eq!(bob.hear_one(), psst("ann", 1));
+    bob.ack(1);
+    assert_eq!(ann.hear_one(), delivered("bob", 1));
+}
 
 #[test]
 fn a_direct_message_to_a_user_of_another_server_is_acknowledged() {

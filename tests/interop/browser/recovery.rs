@@ -82,6 +82,18 @@ fn lines(browser: &Browser) -> Vec<String> {
 }
 
 #[test]
+fn a_refused_page_waits_as_long_as_the_server_asks() {
+    let Some(browser) = browser() else { return };
+    let server = Server::start(ANY_PORT, &[]);
+    log_in(&browser, &server.page, "ann");
+    browser.run("receive(JSON.stringify({ type: 'bye', reason: 'overloaded', retry_after_ms: 55000 }))");
+    browser.run("reconnect()");
+    let left = browser.run("return retryAt - Date.now()").as_f64().unwrap();
+    assert!((50_000.0..=56_000.0).contains(&left), "{left}");
+    assert_clean_console(&browser, |_| false);
+}
+
+#[test]
 fn a_page_goes_on_where_its_connection_was_lost() {
     let Some(browser) = browser() else { return };
     let server = Server::start(ANY_PORT, &[]);

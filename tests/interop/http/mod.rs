@@ -5,4 +5,5 @@ mod differential;
 mod example;
 mod load;
 mod proxies;
+mod proxy_example;
 mod slow;
