@@ -357,8 +357,9 @@ impl OutboundBuffer {
             }
         }
         // Only the tail is left. Without this, the buffer of a writer that never lets it run empty
-        // would grow without bound.
-        if self.head >= KEEP_CAPACITY {
+        // would grow without bound. The rest that moves is no longer than what was sent since the
+        // last time.
+        if self.head >= KEEP_CAPACITY.max(self.len) {
             self.tail.drain(..self.head);
             self.head = 0;
         }
@@ -508,6 +509,26 @@ mod tests {
         /// Runs the steps and rolls them back.
         Failed(Vec<Step>),
         Clear,
+    }
+
+    /// A peer that reads slowly must not make the buffer move its bytes again and again.
+    #[test]
+    fn the_bytes_of_a_long_backlog_move_a_bounded_number_of_times() {
+        const TOTAL: usize = 64 * KEEP_CAPACITY;
+        let mut output = OutboundBuffer::new();
+        let block = vec![7; KEEP_FROM - 1];
+        while output.len() < TOTAL {
+            output.put_slice(&block);
+        }
+        let (mut moved, mut head) = (0, 0);
+        while output.len() > KEEP_CAPACITY {
+            output.consume(KEEP_CAPACITY);
+            if output.head < head + KEEP_CAPACITY {
+                moved += output.tail.len();
+            }
+            head = output.head;
+        }
+        assert!((TOTAL / 4..=2 * TOTAL).contains(&moved), "{moved} of {TOTAL}");
     }
 
     /// Sizes close to the thresholds.

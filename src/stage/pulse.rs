@@ -108,8 +108,13 @@ impl Pulse {
         let intervals = u64::from(settings.misses).saturating_add(1 + u64::from(has_ended));
         let patience = settings.interval.saturating_mul(intervals);
         let stirred = self.alive.max(read).max(written);
-        if is_blocked && now.saturating_sub(stirred) >= patience && !self.dead {
-            return (self.die(now, stirred), later);
+        if is_blocked {
+            let is_stuck = now.saturating_sub(stirred) >= patience;
+            if is_stuck && !self.dead {
+                return (self.die(now, stirred), later);
+            }
+            // A busy peer that has recovered may not have been pinged since.
+            self.dead = is_stuck;
         }
         let quiet_since = if pings_silence { written.min(self.alive) } else { written };
         let due = quiet_since.max(self.pinged).saturating_add(settings.interval);

@@ -1,11 +1,11 @@
 //! Overflow policies: messages to a peer that does not keep up, at the outbound limit.
 
-use crate::support::{journal::Log, recorder::Recorder};
+use crate::support::{journal::Log, recorder::Recorder, wait::done};
 use bytes::Bytes;
 use netwheel::{
-    Error,
+    Error, Stage, StageContext,
     channel::{ChannelOptions, Overflow, TimeLimits},
-    codec::Line,
+    codec::{Line, RawBytes},
     prelude::*,
     testing::EmbeddedChannel,
 };
@@ -203,6 +203,67 @@ fn a_writable_channel_accepts_one_message_of_any_size_under_each_policy() {
         channel.set_outbound_room(None);
         assert!(channel.read_outbound().ends_with(b"9999\n"), "{policy:?}");
     }
+}
+
+/// Writes a message in three parts.
+struct InThree;
+
+impl Stage for InThree {
+    type ReadIn = Bytes;
+    type ReadOut = Bytes;
+    type WriteIn = Bytes;
+    type WriteOut = Bytes;
+
+    fn read(&mut self, _: &mut StageContext<'_, Self>, message: Bytes) -> Result<Option<Bytes>> {
+        Ok(Some(message))
+    }
+
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Bytes) -> Result {
+        let third = message.len() / 3;
+        ctx.write(message.slice(..third))?;
+        ctx.write(message.slice(third..2 * third))?;
+        ctx.write(message.slice(2 * third..))
+    }
+}
+
+#[test]
+fn a_writable_channel_accepts_one_message_of_several_parts_under_each_policy() {
+    for policy in [Overflow::Refuse, Overflow::DropNewest, Overflow::DropOldest, Overflow::Close] {
+        let log = Log::new();
+        let options = ChannelOptions::new().max_outbound(LIMIT).overflow(policy);
+        let pipeline = Pipeline::codec(RawBytes).stage(InThree).handler(Recorder::new(&log));
+        let mut channel = EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap();
+        channel.set_outbound_room(Some(0));
+        log.take();
+        for message in [vec![b'1'; 9], vec![b'9'; 10 * LIMIT]] {
+            assert!(channel.channel().is_writable());
+            channel.channel().write(message.into()).unwrap();
+            channel.run_pending();
+        }
+        assert!(channel.is_open());
+        assert_eq!(told(&log), Vec::<String>::new(), "{policy:?}");
+        channel.set_outbound_room(None);
+        let sent = channel.read_outbound();
+        assert_eq!(sent.iter().filter(|byte| **byte == b'9').count(), 10 * LIMIT, "{policy:?}");
+    }
+}
+
+#[test]
+fn a_message_of_no_bytes_completes_when_all_messages_before_it_are_dropped() {
+    let options = ChannelOptions::new().max_outbound(LIMIT).overflow(Overflow::DropOldest);
+    let pipeline = Pipeline::codec(RawBytes).handler(Recorder::new(&Log::new()));
+    let mut channel = EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap();
+    channel.set_outbound_room(Some(0));
+    let handle = channel.channel();
+    let large = handle.write_tracked(vec![b'x'; 10 * LIMIT].into()).unwrap();
+    channel.run_pending();
+    let empty = handle.write_tracked(Bytes::new()).unwrap();
+    channel.run_pending();
+    handle.write(Bytes::new()).unwrap();
+    channel.run_pending();
+    assert!(matches!(done(large), Err(Error::Full { .. })));
+    assert!(channel.is_open());
+    done(empty).unwrap();
 }
 
 #[test]

@@ -313,6 +313,25 @@ fn a_dead_peer_can_be_reported_only_and_may_recover() {
 }
 
 #[test]
+fn a_busy_peer_that_stalls_twice_is_reported_twice() {
+    let mut peer = Peer::new(heartbeat().max_misses(0).on_dead(OnDead::Report));
+    for _ in 0..2 {
+        peer.channel.set_outbound_room(Some(0));
+        peer.write();
+        let (_, log) = peer.after(10 * INTERVAL);
+        assert_eq!(log.iter().filter(|call| call.contains("error")).count(), 1, "{log:?}");
+        peer.channel.set_outbound_room(None);
+        // It recovers, and is never quiet for long enough for a ping.
+        for _ in 0..10 {
+            let (sent, log) = peer.after(INTERVAL / 2);
+            assert!(!sent.contains("PING") && log.iter().all(|call| call.contains("read")), "{log:?}");
+            peer.write();
+            peer.channel.write_inbound(b"x\n").unwrap();
+        }
+    }
+}
+
+#[test]
 fn pings_are_spread_over_the_jitter_and_never_early() {
     const WINDOW: Duration = Duration::from_secs(2);
     let mut at = Vec::new();

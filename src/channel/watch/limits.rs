@@ -246,8 +246,11 @@ impl Limits {
     pub(crate) fn note_dropped(&mut self, keep: usize, n: usize) {
         // These bytes were not counted if the write limit was still off.
         self.written = self.written.saturating_sub(n as u64);
-        if let Some(mark) = &mut self.waiting {
-            mark.end = mark.end.saturating_sub(n as u64).max(self.taken + keep as u64);
+        let kept = self.taken + keep as u64;
+        if let Some(mark) = &mut self.waiting
+            && mark.end > kept
+        {
+            mark.end = mark.end.saturating_sub(n as u64).max(kept);
         }
     }
 
@@ -461,6 +464,17 @@ mod tests {
         limits.set(TimeLimits::new().write(Duration::from_secs(2)), 0, SECOND);
         assert!(limits.note_pending(5, SECOND), "counted from here on");
         assert_eq!(limits.deadline(QUIET), Some(3 * SECOND));
+    }
+
+    #[test]
+    fn bytes_dropped_behind_a_write_do_not_prolong_it() {
+        let mut limits = Limits::new(TimeLimits::new().write(Duration::from_secs(5)), 0);
+        limits.note_pending(10, 0);
+        limits.note_pending(30, 4 * SECOND);
+        // A filter has sealed the first write and ten bytes of the second one.
+        limits.note_dropped(20, 10);
+        limits.note_taken(10, 10);
+        assert_eq!(limits.deadline(QUIET), Some(9 * SECOND), "that of the second write");
     }
 
     #[test]

@@ -12,7 +12,21 @@ use super::{
     token::{Aggregate, Fault, Place, Step, Token},
     value::RespValue,
 };
+use crate::error::PeerError;
 use bytes::Bytes;
+
+/// Why a message whose end was found has no value.
+#[derive(Debug)]
+pub(super) enum Refused {
+    Invalid(RespError),
+    TooLong(PeerError),
+}
+
+impl From<RespError> for Refused {
+    fn from(error: RespError) -> Self {
+        Refused::Invalid(error)
+    }
+}
 
 /// An aggregate some of whose elements have been built.
 struct Unfinished {
@@ -50,13 +64,14 @@ fn pairs(items: Vec<RespValue>) -> Vec<(RespValue, RespValue)> {
 /// Builds the value of the message that is the first `length` bytes of `input`.
 ///
 /// # Errors
-/// [`RespError`] if an inline command is invalid. The scanner has found all other faults.
+/// [`Refused`] if an inline command is invalid or exceeds a limit. The scanner has found all other
+/// faults.
 pub(super) fn assemble(
     input: &Bytes,
     length: usize,
     role: Role,
     limits: &RespLimits,
-) -> Result<RespValue, RespError> {
+) -> Result<RespValue, Refused> {
     let message = input.get(..length).unwrap_or(input);
     let mut at = 0;
     let mut outer: Vec<Unfinished> = Vec::new();
@@ -65,9 +80,11 @@ pub(super) fn assemble(
         let depth = outer.len() + usize::from(current.is_some());
         let (token, end) = match reader::read(message, at, Place::new(role, depth), &mut 0, limits) {
             Ok(Step::Whole(token, end)) => (token, end),
-            Err(Fault::Broken { error, .. }) => return Err(error),
+            Err(Fault::Broken { error, .. }) => return Err(error.into()),
             // The scanner has seen the end of the message.
-            Ok(Step::Incomplete { .. }) | Err(Fault::TooLong { .. }) => return Err(RespError::InvalidLine),
+            Ok(Step::Incomplete { .. }) | Err(Fault::TooLong { .. }) => {
+                return Err(RespError::InvalidLine.into());
+            }
         };
         at = end;
         let mut value = match token {
@@ -82,7 +99,7 @@ pub(super) fn assemble(
                 }
                 opened.finish()
             }
-            Token::Inline(line) => RespValue::Array(inline::arguments(&input.slice(line))?),
+            Token::Inline(line) => RespValue::Array(inline::arguments(&input.slice(line), limits)?),
             Token::Simple(text) => RespValue::Simple(input.slice(text)),
             Token::Error(text) => RespValue::Error(input.slice(text)),
             Token::Integer(number) => RespValue::Integer(number),

@@ -1,6 +1,7 @@
 //! The arguments of an inline command: a line of text, as a person types it.
 
-use super::{error::RespError, value::RespValue};
+use super::{assembly::Refused, error::RespError, limits::RespLimits, value::RespValue};
+use crate::error::PeerError;
 use bytes::{Bytes, BytesMut};
 
 /// The commands at which Redis closes a connection, because a browser sends them.
@@ -9,13 +10,23 @@ const OF_BROWSERS: [&[u8]; 2] = [b"post", b"host:"];
 /// Splits a line into its arguments by the rules of Redis.
 ///
 /// # Errors
-/// [`RespError`] if a quote is not closed, or if the line belongs to an HTTP request. A browser
-/// that a web page has made to send one would execute the commands in its body.
-pub(super) fn arguments(line: &Bytes) -> Result<Vec<RespValue>, RespError> {
+/// [`RespError`] if a quote is not closed, if there are too many arguments, or if the line belongs to
+/// an HTTP request. A browser that a web page has made to send one would execute the commands in its
+/// body. [`PeerError::TooLong`] if an argument exceeds the limit of a bulk string.
+pub(super) fn arguments(line: &Bytes, limits: &RespLimits) -> Result<Vec<RespValue>, Refused> {
     let arguments = split(line)?;
+    if arguments.len() > limits.max_elements {
+        let (elements, limit) = (arguments.len() as u64, limits.max_elements);
+        return Err(RespError::TooManyElements { elements, limit }.into());
+    }
+    let longest = arguments.iter().filter_map(RespValue::as_bytes).map(Bytes::len).max().unwrap_or(0);
+    if longest > limits.max_bulk_len {
+        let (length, limit) = (longest as u64, limits.max_bulk_len);
+        return Err(Refused::TooLong(PeerError::TooLong { what: "bulk string", length, limit }));
+    }
     let command = arguments.first().and_then(RespValue::as_bytes);
     match command.filter(|command| OF_BROWSERS.iter().any(|name| command.eq_ignore_ascii_case(name))) {
-        Some(_) => Err(RespError::HttpRequest),
+        Some(_) => Err(RespError::HttpRequest.into()),
         None => Ok(arguments),
     }
 }
@@ -104,7 +115,11 @@ mod tests {
     use super::*;
 
     fn texts(line: &[u8]) -> Result<Vec<Bytes>, RespError> {
-        let arguments = super::arguments(&Bytes::copy_from_slice(line))?;
+        let arguments = match super::arguments(&Bytes::copy_from_slice(line), &RespLimits::new()) {
+            Ok(arguments) => arguments,
+            Err(Refused::Invalid(error)) => return Err(error),
+            Err(Refused::TooLong(error)) => panic!("{error}"),
+        };
         Ok(arguments.iter().map(|argument| argument.as_bytes().unwrap().clone()).collect())
     }
 
@@ -146,7 +161,7 @@ mod tests {
     #[test]
     fn plain_arguments_share_the_memory_of_the_line() {
         let line = Bytes::copy_from_slice(b"GET key");
-        let arguments = arguments(&line).unwrap();
+        let arguments = arguments(&line, &RespLimits::new()).unwrap();
         let start = |bytes: &Bytes| bytes.as_ptr() as usize;
         assert_eq!(start(arguments[1].as_bytes().unwrap()) - start(&line), 4);
     }

@@ -27,6 +27,7 @@ use crate::{
     error::{PeerError, Result},
     pipeline::{Codec, combine},
 };
+use assembly::Refused;
 use bytes::{Buf, Bytes};
 use encoder::{Encoder, encoded_len};
 use role::Role;
@@ -173,9 +174,12 @@ impl Codec for Resp {
                 Scanned::Whole(length) => {
                     let value = assembly::assemble(input, length, self.role, &self.limits);
                     input.advance(length);
-                    let value = value.map_err(|error| {
-                        self.broken |= !error.is_recoverable();
-                        PeerError::protocol(PROTOCOL, error)
+                    let value = value.map_err(|refused| match refused {
+                        Refused::Invalid(error) => {
+                            self.broken |= !error.is_recoverable();
+                            PeerError::protocol(PROTOCOL, error)
+                        }
+                        Refused::TooLong(error) => error,
                     })?;
                     match value {
                         RespValue::NullArray if self.role != Role::Client => {}

@@ -55,8 +55,14 @@ impl<L: Links, S: Stage<ReadIn = L::Read, WriteOut = L::Write>> Links for Staged
                     break;
                 }
                 let (stage, mut ctx) = self.split(state, services);
-                if let Some(out) = stage.read_more(&mut ctx)? {
-                    return Ok(Some(out));
+                match stage.read_more(&mut ctx) {
+                    Ok(Some(out)) => return Ok(Some(out)),
+                    Ok(None) => {}
+                    Err(error) => {
+                        // A queued message consumes no input, but it is gone.
+                        state.status.note_progress();
+                        return Err(error);
+                    }
                 }
                 if !state.status.may_deliver() {
                     break;

@@ -92,13 +92,17 @@ fn in_shared_chunk(payload: &[u8], change: impl FnOnce(&mut [u8])) -> Bytes {
     })
 }
 
-/// Copies a short payload to the chunk of this thread. A long one takes the buffer.
+/// Copies a short payload to the chunk of this thread. A long one takes the buffer, unless that is
+/// much longer than the payload.
 #[cfg(feature = "deflate")]
 pub(in crate::websocket) fn short_or_own(payload: &mut Vec<u8>) -> Bytes {
-    if payload.len() >= OWN_FROM {
-        return std::mem::take(payload).into();
+    if payload.len() < OWN_FROM {
+        return in_shared_chunk(payload, |_| {});
     }
-    in_shared_chunk(payload, |_| {})
+    if payload.capacity() > 2 * payload.len() {
+        return Bytes::copy_from_slice(payload);
+    }
+    std::mem::take(payload).into()
 }
 
 /// Appends `payload` to `output` with `key` applied.

@@ -450,3 +450,17 @@ proptest! {
         decode(codec, &frame(FIN | RSV1 | BINARY, true, &data).repeat(2));
     }
 }
+
+#[test]
+fn a_message_does_not_keep_a_buffer_that_is_much_longer() {
+    // A stored block of 4 KiB, and empty ones.
+    let mut payload = vec![0, 0x00, 0x10, 0xff, 0xef];
+    payload.extend_from_slice(&[7; 4096]);
+    payload.extend(b"\x00\x00\x00\xff\xff".repeat(10_000));
+    payload.push(0);
+    let message = decode_one(&mut server(), frame(FIN | RSV1 | BINARY, true, &payload).into());
+    let Message::Binary(bytes) = message else { panic!("{message:?}") };
+    assert_eq!(bytes, vec![7; 4096]);
+    let capacity = bytes.try_into_mut().expect("the only owner").capacity();
+    assert!(capacity <= 2 * 4096, "{capacity}");
+}

@@ -621,6 +621,57 @@ fn a_stage_that_refuses_queued_messages_in_a_row_does_not_end_the_channel() {
     assert!(channel.is_open());
 }
 
+/// Has a message for each byte, the second one and the others queued. Refuses capitals.
+#[derive(Default)]
+struct Letters {
+    queued: VecDeque<u8>,
+}
+
+impl Letters {
+    fn next(&mut self) -> Result<Option<Bytes>> {
+        match self.queued.pop_front() {
+            Some(letter) if letter.is_ascii_uppercase() => Err(Error::other("a capital")),
+            letter => Ok(letter.map(|letter| vec![letter].into())),
+        }
+    }
+}
+
+impl Stage for Letters {
+    type ReadIn = Bytes;
+    type ReadOut = Bytes;
+    type WriteIn = Bytes;
+    type WriteOut = Bytes;
+
+    fn read(&mut self, _: &mut StageContext<'_, Self>, message: Bytes) -> Result<Option<Bytes>> {
+        self.queued.extend(message);
+        self.next()
+    }
+
+    fn has_more(&self) -> bool {
+        !self.queued.is_empty()
+    }
+
+    fn read_more(&mut self, _: &mut StageContext<'_, Self>) -> Result<Option<Bytes>> {
+        self.next()
+    }
+
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Bytes) -> Result {
+        ctx.write(message)
+    }
+}
+
+#[test]
+fn a_stage_that_refuses_its_own_queued_messages_in_a_row_does_not_end_the_channel() {
+    let log = Log::new();
+    let handler = Recorder::exactly(&log, |_, _| Ok(()));
+    let mut channel =
+        EmbeddedChannel::new(Pipeline::codec(Line::new()).stage(Letters::default()).handler(handler));
+    channel.write_inbound(b"aBCDe\n").unwrap();
+    let failed = "error a capital";
+    assert_eq!(log.take(), ["active", "read a", failed, failed, failed, "read e", "read_complete"]);
+    assert!(channel.is_open());
+}
+
 /// Has two messages for each byte, the second one queued. Refuses `!` without consuming it.
 #[derive(Default)]
 struct Pairs {

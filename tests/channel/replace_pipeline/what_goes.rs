@@ -186,6 +186,25 @@ fn the_new_codec_decodes_the_bytes_on_which_the_old_one_failed() {
 }
 
 #[test]
+fn pipelines_that_fail_on_the_same_byte_do_not_replace_one_another_forever() {
+    fn link(log: &Log) -> Pipeline<Bytes> {
+        let inner = log.clone();
+        let mut handler = named("link", log, move |ctx, call| match call {
+            Event::Error(_) if inner.count("link active") < 10_000 => ctx.replace_pipeline(link(&inner)),
+            _ => Ok(()),
+        });
+        handler.closes = false;
+        Pipeline::codec(Picky).handler(handler)
+    }
+    let log = Log::new();
+    let mut channel = EmbeddedChannel::new(link(&log));
+    channel.write_inbound(b"!").unwrap();
+    assert!(!channel.is_open());
+    assert_eq!(log.count("link active"), 17);
+    assert_eq!(log.count("link inactive"), 1);
+}
+
+#[test]
 fn a_new_pipeline_without_idle_timeouts_leaves_no_timer() {
     let log = Log::new();
     let inner = log.clone();

@@ -266,6 +266,19 @@ fn elements_are_counted_in_all_levels_together() {
     assert!(error_of(&codec, b"*5\r\n").is_recoverable());
 }
 
+#[test]
+fn limits_of_requests_hold_for_inline_commands() {
+    let codec = server(RespLimits::new().max_elements(4)).inline_commands();
+    for line in ["a b c d e f\n", "a 'b' c d e f\r\n"] {
+        let stream = format!("{line}PING\r\n");
+        let expected = [(too_many(6, 4), line.len()), (Ok(request(&["PING"])), stream.len())];
+        expect(&codec, &stream, &expected);
+    }
+    let codec = server(RespLimits::new().max_bulk_len(4)).inline_commands();
+    let expected = [(too_long("bulk string", 5, 4), 11), (Ok(request(&["PING"])), 16)];
+    expect(&codec, "PING abcde\nPING\n", &expected);
+}
+
 /// D-36
 #[test]
 fn an_announced_count_is_refused_at_its_header() {

@@ -10,10 +10,11 @@
 //! the channel has a wire log. The order of callbacks is the same.
 //!
 //! Invariants: each message comes once, in the order of its bytes. A codec that fails without
-//! consuming a byte is called once more, and then the channel closes. Runs on the channel's loop.
+//! consuming a byte is called once more, and then the channel closes. So it does if pipelines that
+//! replace one another make no progress. Runs on the channel's loop.
 //! Does not read the transport.
 
-use super::super::{ChannelCore, links::Batch, services::LoopServices, status::Memory};
+use super::super::{ChannelCore, life::AT_ONCE, links::Batch, services::LoopServices, status::Memory};
 use crate::{
     channel::{
         DecodePass, Pending, close_cause::CloseCause, event::Event, filter::MAX_KEPT, undecoded::InputMemory,
@@ -83,6 +84,11 @@ impl ChannelCore {
                 self.state.status.unset(Memory::STUCK);
             }
             if services.replaced != replaced {
+                let made_progress = input.len() < before || services.tally.messages_read > messages;
+                if pass.count_replacement(made_progress) >= AT_ONCE {
+                    self.refuse_replacements(services);
+                    break;
+                }
                 // The rest belongs to the replacement pipeline. At the end of the stream, its codec
                 // decodes an empty input as well.
                 if input.is_empty() && !self.has_more() && !(pass.is_last() && pass.spend()) {

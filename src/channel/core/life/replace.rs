@@ -36,8 +36,9 @@ use crate::{
 use log::Level;
 use std::sync::Arc;
 
-/// The limit of calls that cause one another: pipelines that are replaced in `active`, tasks that
-/// are refused in `error`, changes of writability. More calls count as an endless loop.
+/// The limit of calls that cause one another: pipelines that are replaced in `active` or without
+/// progress of their input, tasks that are refused in `error`, changes of writability. More calls
+/// count as an endless loop.
 pub(in crate::channel) const AT_ONCE: usize = 16;
 
 impl ChannelState {
@@ -121,10 +122,17 @@ impl ChannelCore {
         }
         if self.state.status.is_open() && self.state.status.has(Pending::REPLACED) {
             self.forget_replacement(services);
-            self.fail(services, Error::Full { resource: Resource::PipelineReplacements, limit: AT_ONCE });
-            self.state.request_close(CloseCause::Failed);
-            self.state.want_attention(services);
+            self.refuse_replacements(services);
         }
+        self.forget_replacement(services);
+    }
+
+    /// Closes the channel, because its pipelines replace one another without an end.
+    #[cold]
+    pub(in crate::channel::core) fn refuse_replacements(&mut self, services: &mut LoopServices) {
+        self.fail(services, Error::Full { resource: Resource::PipelineReplacements, limit: AT_ONCE });
+        self.state.request_close(CloseCause::Failed);
+        self.state.want_attention(services);
         self.forget_replacement(services);
     }
 

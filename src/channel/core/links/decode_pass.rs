@@ -36,12 +36,14 @@ pub struct DecodePass {
     extra: u32,
     /// Whether the time for I/O in this turn was up.
     timed_out: bool,
+    /// The number of pipelines in a row that were replaced without progress.
+    replaced: usize,
 }
 
 impl DecodePass {
     #[inline]
     pub(crate) fn new(batch: Batch) -> Self {
-        DecodePass { batch, completed: false, extra: MAX_EXTRA_MESSAGES, timed_out: false }
+        DecodePass { batch, completed: false, extra: MAX_EXTRA_MESSAGES, timed_out: false, replaced: 0 }
     }
 
     #[inline]
@@ -81,6 +83,12 @@ impl DecodePass {
     /// Ends the pass because the time for I/O in this turn is up.
     pub(crate) fn time_out(&mut self) {
         self.timed_out = true;
+    }
+
+    /// Counts a pipeline that was replaced. Returns how many in a row made no progress.
+    pub(crate) fn count_replacement(&mut self, made_progress: bool) -> usize {
+        self.replaced = if made_progress { 0 } else { self.replaced + 1 };
+        self.replaced
     }
 
     /// Counts a message without input of its own. Returns `false` beyond the limit.

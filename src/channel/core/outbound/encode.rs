@@ -136,8 +136,10 @@ impl ChannelState {
     /// several of it can write all of them. Returns the limit.
     pub(crate) fn limit_for_message(&mut self) -> usize {
         let limit = self.outbound.limit(&self.config);
-        if self.is_writable() {
-            self.outbound.admit(&self.config);
+        if self.is_writable()
+            && let Some(lease) = &mut self.outbound.lease
+        {
+            lease.admit();
         }
         limit
     }

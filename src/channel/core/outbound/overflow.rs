@@ -58,6 +58,13 @@ impl ChannelState {
         services.tally.messages_dropped += dropped.messages as u64;
         self.extras.note_messages_dropped(dropped.messages as u64);
         self.drop_behind(dropped.keep, dropped.bytes);
+        if self.outbound.pending_bytes() == 0
+            && let Some(lease) = &mut self.outbound.lease
+        {
+            // The messages of no bytes that are left have nothing in front of them now.
+            let answered = lease.writes.consume(0);
+            self.note_answered(answered);
+        }
     }
 
     /// Drops the `n` bytes behind the first `keep`.
