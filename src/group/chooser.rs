@@ -53,8 +53,8 @@ pub trait Chooser: Send + Sync {
     fn choose(&self, event_loops: &[EventLoop]) -> usize;
 }
 
-/// Chooses the loops in turn. This is the default. Loops that are shutting down or have ended are
-/// chosen only if all loops are.
+/// Chooses the loops in turn. This is the default. Loops that are shutting down are
+/// chosen only if all loops are, and loops that have ended only if all have.
 ///
 /// Round robin is fair if connections are alike. A mix of long and short connections can become
 /// unbalanced: see [`LeastConnections`].
@@ -83,13 +83,16 @@ impl RoundRobin {
         if event_loops[first].is_shutting_down() { self.open_after(first, event_loops) } else { first }
     }
 
-    /// Returns the next loop that is not shutting down, or `first`, which is, if all are.
+    /// Returns the next loop that is not shutting down. If all are, returns the next one that has
+    /// not ended: `first` or another, which serves replies in flight. Otherwise `first`.
     #[cold]
     fn open_after(&self, first: usize, event_loops: &[EventLoop]) -> usize {
         let size = event_loops.len();
         // Each step goes past the last loop, so that the one behind it does not get its share too.
         let mut others = (0..size).map(|_| self.step(size));
-        others.find(|next| !event_loops[*next].is_shutting_down()).unwrap_or(first)
+        let open = others.find(|next| !event_loops[*next].is_shutting_down());
+        let in_order = || (first..size).chain(0..first);
+        open.or_else(|| in_order().find(|next| !event_loops[*next].is_shut_down())).unwrap_or(first)
     }
 }
 
@@ -159,7 +162,10 @@ fn least<C: Ord>(turns: &RoundRobin, event_loops: &[EventLoop], cost: impl Fn(&E
     let size = event_loops.len();
     let first = turns.next_open(event_loops);
     let order = (first..size).chain(0..first);
-    let cost = |n: &usize| (event_loops[*n].is_shutting_down(), cost(&event_loops[*n]));
+    let cost = |n: &usize| {
+        let event_loop = &event_loops[*n];
+        (event_loop.is_shutting_down(), event_loop.is_shut_down(), cost(event_loop))
+    };
     order.min_by_key(cost).unwrap_or(0)
 }
 

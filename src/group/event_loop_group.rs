@@ -94,8 +94,8 @@ impl EventLoopGroup {
     }
 
     /// Returns the loop that the group's [`Chooser`] selects for the next connection. The default
-    /// chooser is [`RoundRobin`]. Returns a loop that is shutting down, or has ended, only if all
-    /// loops are.
+    /// chooser is [`RoundRobin`]. Returns a loop that is shutting down only if all loops are, and
+    /// one that has ended only if all have.
     pub fn next(&self) -> &EventLoop {
         let GroupShared { loops, chooser, in_order, .. } = &*self.inner;
         let chosen = chooser.as_deref().and_then(|chooser| self.ask(chooser));
@@ -126,7 +126,12 @@ impl EventLoopGroup {
         if let Some(assignment) = assign(first) {
             return Ok((first, assignment));
         }
-        let mut all = self.inner.loops.iter().filter(|event_loop| !event_loop.is_shutting_down());
+        // In a shutdown, replies in flight may need another connection.
+        let is_fit = |event_loop: &&EventLoop| match first.is_shutting_down() {
+            true => !event_loop.is_shut_down(),
+            false => !event_loop.is_shutting_down(),
+        };
+        let mut all = self.inner.loops.iter().filter(is_fit);
         let any = all.find_map(|event_loop| Some((event_loop, assign(event_loop)?)));
         any.ok_or_else(|| first.shared.load.limit())
     }

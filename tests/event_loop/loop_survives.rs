@@ -365,7 +365,7 @@ fn e_28_leftovers_of_tasks_may_panic() {
     let timer = event_loop.schedule(ms(1), || ()).unwrap();
     timer.completion().on_complete(|_| panic!("{TRAP}"));
     advance(event_loop, &fixture.clock, ms(1));
-    assert_alive(1);
+    assert_alive(0);
     fixture.end();
 }
 
@@ -505,7 +505,7 @@ fn e_28_a_callback_of_the_end_of_a_channel_may_panic() {
     settle_until(&fixture.event_loop, |_| ended.load(SeqCst) == 11);
     fixture.until_channels(0);
     assert_eq!(fixture.event_loop.connections(), 0);
-    fixture.assert_alive(1);
+    fixture.assert_alive(0);
     fixture.end();
 }
 
@@ -522,6 +522,7 @@ fn e_28_hooks_and_callbacks_of_a_shutdown_may_panic() {
     let timer = fixture.event_loop.schedule(ms(3_600_000), || ()).unwrap();
     timer.completion().on_complete(|_| panic!("{TRAP}"));
     fixture.event_loop.terminated().on_complete(|_| panic!("{TRAP}"));
+    fixture.group.terminated().on_complete(|_| panic!("{TRAP}"));
     let terminated = fixture.event_loop.terminated();
     fixture.end();
     done(terminated).unwrap();
@@ -596,6 +597,23 @@ fn e_27_a_clock_that_panics_ends_the_loop_with_an_error() {
     let error = done(terminated).unwrap_err();
     assert!(matches!(&error, Error::Panicked(why) if &**why == "the clock panics"), "{error}");
     assert!(event_loop.execute(|| ()).is_err());
+}
+
+#[test]
+fn e_27_a_clock_that_panics_at_the_start_ends_the_loop_with_an_error() {
+    logs::collect();
+    let clock = PanicsWhenTold::default();
+    let (group, event_loop) = single(EventLoopGroup::builder().name(TRAP).clock(clock.clone()));
+    let (terminated, hook) = (event_loop.terminated(), Arc::new(AtomicBool::new(false)));
+    clock.now.store(true, SeqCst);
+    let runs = hook.clone();
+    // Starts the loop.
+    event_loop.on_shutdown(move || runs.store(true, SeqCst)).unwrap();
+    let error = done(terminated).unwrap_err();
+    assert!(matches!(&error, Error::Panicked(why) if &**why == "the clock panics"), "{error}");
+    assert!(hook.load(SeqCst));
+    assert!(event_loop.execute(|| ()).is_err());
+    done(group.terminated()).unwrap_err();
 }
 
 /// A clock that stands still, claims to run in real time, and panics on command.

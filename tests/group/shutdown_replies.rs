@@ -417,6 +417,58 @@ fn a_second_request_during_the_first_does_not_end_outgoing_channels_early() {
     assert_eq!((report.channels, report.graceful), (2, 2), "{report}");
 }
 
+/// The loop with the accepted channel was shut down before its group.
+#[test]
+fn the_shutdown_of_a_group_awaits_a_loop_that_is_shutting_down_already() {
+    let at = Arc::new(AtomicUsize::new(0));
+    let group = EventLoopGroup::builder().threads(3).chooser(At(at.clone())).build().unwrap();
+    let backend = TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = ClientBootstrap::new(&group)
+        .pipeline(|_| Pipeline::codec(RawBytes).on_read(|_, _| Ok(())))
+        .connect(backend.local_addr().unwrap());
+    let upstream = done(upstream).unwrap();
+    at.store(2, SeqCst);
+    let server = ServerBootstrap::new(&group)
+        .pipeline(|_| Pipeline::codec(Line::new()).handler(Stays))
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut peer = connect(server.local_address());
+    wait_until("the channel", || group.metrics()[2].channels == 1);
+
+    group.event_loops()[2].shutdown(within(HOUR)).detach();
+    assert_eq!(read_n(&mut peer, 4), b"bye\n");
+    let report = group.shutdown(within(HOUR));
+    wait_until("the request", || group.event_loops()[0].is_shutting_down());
+    settle(&group.event_loops()[0]);
+    assert!(upstream.is_open(), "the accepted channel may need it");
+    drop(peer);
+    let report = done(report).unwrap();
+    assert_eq!((report.channels, report.graceful), (2, 2), "{report}");
+}
+
+/// Loops that were never started end at once. The others serve the replies in flight.
+#[test]
+fn connections_during_a_shutdown_go_to_loops_that_have_not_ended() {
+    let group = EventLoopGroup::builder().threads(6).build().unwrap();
+    let backend = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(|_| Pipeline::codec(Line::new()).handler(Stays))
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut peer = connect(server.local_address());
+    wait_until("the channel", || group.metrics().iter().any(|metrics| metrics.channels == 1));
+    let report = group.shutdown(within(HOUR));
+    assert_eq!(read_n(&mut peer, 4), b"bye\n");
+    wait_until("the request", || group.event_loops().iter().all(EventLoop::is_shutting_down));
+    assert!(group.event_loops().iter().any(EventLoop::is_terminated));
+    let client = ClientBootstrap::new(&group).pipeline(|_| Pipeline::codec(RawBytes).on_read(|_, _| Ok(())));
+    for _ in 0..6 {
+        done(client.connect(backend.local_addr().unwrap())).unwrap();
+    }
+    drop(peer);
+    done(report).unwrap();
+}
+
 #[test]
 fn the_timeout_counts_from_the_request() {
     let clock = ManualClock::new();

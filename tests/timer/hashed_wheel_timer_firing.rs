@@ -238,6 +238,29 @@ fn w_23_a_tick_that_starts_while_an_addition_is_in_the_queue_is_due_at_once() {
 }
 
 #[test]
+fn w_24_a_late_addition_does_not_overtake_timeouts_that_still_move_down() {
+    let clock = Trap { clock: ManualClock::new(), armed: Arc::default() };
+    let timer = HashedWheelTimer::builder().clock(clock.clone()).slots(4).build().unwrap();
+    let order = Journal::new();
+    // Too many to be moved down the levels in one turn.
+    for _ in 0..200 {
+        timer.new_timeout(ms(600), nothing).unwrap();
+    }
+    timer.new_timeout(ms(500), order.note(5)).unwrap();
+    nudge(&timer);
+    let (adding, moving, late) = (timer.clone(), clock.clock.clone(), order.note(10));
+    let (sender, receiver) = channel();
+    *clock.armed.lock().unwrap() = Some(Box::new(move || {
+        adding.new_timeout(ms(950), late).unwrap();
+        adding.new_timeout(ms(950), move |_| send(&sender, ())).unwrap();
+        moving.advance(ms(1000));
+    }));
+    nudge(&timer);
+    receive(&receiver);
+    assert_eq!(order.take(), [5, 10]);
+}
+
+#[test]
 fn w_24_missed_ticks_are_caught_up_in_order() {
     let (timer, clock) = manual(ms(20));
     let ticks = Journal::new();

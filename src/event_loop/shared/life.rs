@@ -47,6 +47,9 @@ pub(crate) struct Requested {
     pub(crate) at: u64,
     /// `None` once the loop has taken it.
     pub(crate) share: Option<AcceptedShare>,
+    /// Shares of later requests, for example of the group. Their other loops wait for the accepted
+    /// channels of this one too.
+    pub(crate) later: Vec<AcceptedShare>,
 }
 
 /// Starts the thread of a loop. The caller has a handle to the loop, so this need not keep the loop
@@ -105,18 +108,19 @@ impl LoopShared {
         Ok(())
     }
 
-    /// Requests a graceful shutdown. Only the first request takes effect.
+    /// Requests a graceful shutdown. Only the first request takes effect; a later one only awaits
+    /// the loop's accepted channels.
     pub(crate) fn shut_down(&self, request: ShutdownRequest, share: AcceptedShare) {
         let at = self.time.now();
         {
             let mut asked = self.end.request.lock();
-            if asked.is_some() {
+            if let Some(requested) = &mut *asked {
+                requested.later.push(share);
                 drop(asked);
-                // This may wake the other loops.
-                drop(share);
+                self.remind_of_shutdown();
                 return;
             }
-            *asked = Some(Requested { request, at, share: Some(share) });
+            *asked = Some(Requested { request, at, share: Some(share), later: Vec::new() });
         }
         let unstarted = self.state.compare_exchange(
             LifeState::NotStarted as u8,
@@ -133,10 +137,19 @@ impl LoopShared {
         self.remind_of_shutdown();
     }
 
-    /// Drops the loop's share of the drain of accepted channels, unless the loop has taken it.
-    fn drop_share(&self) {
+    /// Drops the loop's shares of the drain of accepted channels, except for one that the loop has
+    /// taken.
+    fn drop_shares(&self) {
         let share = self.end.request.lock().as_mut().and_then(|requested| requested.share.take());
+        // This may wake the other loops.
         drop(share);
+        self.drop_later_shares();
+    }
+
+    /// Drops the shares of later requests, because no accepted channel is left.
+    pub(crate) fn drop_later_shares(&self) {
+        let later = self.end.request.lock().as_mut().map(|requested| std::mem::take(&mut requested.later));
+        drop(later);
     }
 
     pub(crate) fn is_shutdown_requested(&self) -> bool {
@@ -146,7 +159,7 @@ impl LoopShared {
     /// Returns the requested shutdown, its time and the loop's share, once.
     pub(crate) fn take_shutdown_request(&self) -> Option<(ShutdownRequest, u64, AcceptedShare)> {
         let mut asked = self.end.request.lock();
-        let Requested { request, at, share } = asked.as_mut()?;
+        let Requested { request, at, share, .. } = asked.as_mut()?;
         Some((*request, *at, share.take()?))
     }
 
@@ -200,7 +213,7 @@ impl LoopShared {
     pub(crate) fn set_terminated(&self, cause: Option<String>) {
         // Submitters no longer wait for space in the queue, however the loop has ended.
         self.mailbox.close();
-        self.drop_share();
+        self.drop_shares();
         let done = Termination::Done(cause.clone());
         let before = self.end.terminated.change(|now| (std::mem::replace(now, done), ()));
         if let Termination::Awaited(mut waiting) = before {
@@ -222,7 +235,7 @@ impl RemindOfShutdown for LoopShared {
             self.wake_if_asleep(0);
         } else {
             // The loop has ended, and does not take its share.
-            self.drop_share();
+            self.drop_shares();
         }
     }
 }

@@ -174,10 +174,15 @@ impl Shutdown {
         self.accepted_left = self.accepted_left.saturating_sub(1);
     }
 
+    /// Returns whether this loop has no accepted channels any more.
+    pub(super) fn accepted_have_ended(&self) -> bool {
+        self.accepted_left == 0 && self.mail_reached
+    }
+
     /// Returns whether outgoing channels are to be notified now, because no accepted channel of the
     /// group is left.
     pub(super) fn outgoing_is_due(&mut self) -> bool {
-        if self.accepted_left == 0 && self.mail_reached {
+        if self.accepted_have_ended() {
             self.share.release();
         }
         self.outgoing.is_none() && self.share.is_over()

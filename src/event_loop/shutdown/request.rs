@@ -70,8 +70,10 @@ impl EventLoop {
     }
 
     fn begin_shutdown(&self, request: ShutdownRequest) -> Completion {
-        for share in AcceptedShare::of(&[&self.shared]) {
-            self.shared.shut_down(request, share);
+        if !self.shared.is_shutdown_requested() {
+            for share in AcceptedShare::of(&[&self.shared]) {
+                self.shared.shut_down(request, share);
+            }
         }
         self.terminated()
     }

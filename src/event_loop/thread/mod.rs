@@ -87,9 +87,14 @@ impl EventLoop {
             let name = shared.name.clone();
             let body = move || {
                 if let Some(core) = core {
-                    core.pin(&shared.name);
+                    // The program's logger may panic.
+                    caught(|| core.pin(&shared.name));
                 }
-                live(make(shared), watchdog_thread);
+                let mut turn = None;
+                match caught(|| turn = Some(make(shared.clone()))) {
+                    Some(cause) => end_unborn(&shared, cause),
+                    None => turn.into_iter().for_each(|turn| live(turn, watchdog_thread.clone())),
+                }
             };
             std::thread::Builder::new().name(name).spawn(body).map(drop)
         }));
@@ -209,6 +214,15 @@ fn live(mut turn: Turn, watchdog_thread: Option<Arc<WatchdogThread>>) {
         .map(|watchdog_thread| watchdog_thread.watch(&shared.name, shared.id, shared.activity.clone()));
     let cause = caught(|| turn.run());
     end(turn, cause, watch);
+}
+
+/// Ends a loop whose turn could not be made: the clock of the program has panicked.
+fn end_unborn(shared: &LoopShared, cause: String) {
+    caught(|| log::error!("{}: the loop has panicked at its start: {cause}", shared.name));
+    shared.advance(LifeState::ShutDown);
+    shared.run_hooks();
+    shared.advance(LifeState::Terminated);
+    shared.set_terminated(Some(cause));
 }
 
 /// Drops the loop's values, and breaks the cycles among them: a task may own its handle, and a

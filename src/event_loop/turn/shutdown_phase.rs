@@ -116,6 +116,9 @@ impl Turn {
     /// whether it did.
     fn begin_outgoing_if_due(&mut self) -> bool {
         let is_due = self.shutdown.as_mut().is_some_and(Shutdown::outgoing_is_due);
+        if self.shutdown.as_ref().is_some_and(Shutdown::accepted_have_ended) {
+            self.shared.drop_later_shares();
+        }
         if is_due {
             self.begin_outgoing();
             self.update_gauges_in_shutdown();

@@ -71,10 +71,10 @@ impl WatchdogThread {
                 Some(commands)
             }
             Err(e) => {
-                log::error!(
-                    "{}: cannot start the thread; {event_loop} will not be watched: {e:#}",
-                    self.thread_name
-                );
+                let name = &self.thread_name;
+                caught(|| {
+                    log::error!("{name}: cannot start the thread; {event_loop} will not be watched: {e:#}")
+                });
                 None
             }
         };

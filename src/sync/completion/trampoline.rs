@@ -9,7 +9,7 @@
 //! and logged, because its caller has returned. All state is thread-local.
 
 use crate::{
-    error::panic_message,
+    error::{caught, panic_message},
     log_throttle::{PANICS, log_throttled, off_loop},
     sync::primitives::per_thread,
 };
@@ -55,7 +55,8 @@ pub(super) fn run(callback: impl FnOnce() + 'static) {
 #[cold]
 pub(super) fn log_panic(whose: &str, panic: Box<dyn Any + Send>) {
     let message = panic_message(panic);
-    log_throttled!(off_loop(), PANICS, Level::Error, "{whose} panicked: {message}");
+    // The program's logger may panic too.
+    caught(|| log_throttled!(off_loop(), PANICS, Level::Error, "{whose} panicked: {message}"));
 }
 
 fn run_outermost(callback: impl FnOnce()) {

@@ -131,7 +131,12 @@ impl Worker {
 
     fn next_due(&mut self, now: u64) -> Option<Timeout> {
         if !self.overdue.is_empty() {
-            return self.wheel.expire(self.seen).or_else(|| self.overdue.pop_front());
+            if let Some(timeout) = self.wheel.expire(self.seen) {
+                return Some(timeout);
+            }
+            // Timeouts of earlier ticks may still be on their way down.
+            let is_moving = self.wheel.next_expiry().is_some_and(|at| at <= self.seen);
+            return if is_moving { None } else { self.overdue.pop_front() };
         }
         if now > self.seen {
             self.seen = now;
