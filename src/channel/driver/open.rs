@@ -150,7 +150,7 @@ fn open<T: Transport>(
         let mut opened = Opened::new(room);
         result = core.state.with_filters(services, |filters, lent| match input {
             Input::Wire(wire, front) => filters.open(wire, front, &mut opened, lent),
-            Input::End => filters.end_of_input(lent),
+            Input::End => filters.end_of_input(&mut opened, lent),
             Input::None(resume) => filters.resume(resume, &mut opened, lent),
         });
         let (n, rest) = opened.finish();
@@ -190,6 +190,24 @@ fn open<T: Transport>(
     core.handle_filtered_input(&mut io.services);
     core.state.extras.drop_finished_filters();
     read
+}
+
+/// Calls the filters of a channel whose input has ended or is discarded, if that is due: a filter
+/// may have waited for its waker to seal output.
+pub(super) fn resume_output<T: Transport>(core: &mut ChannelCore, transport: &mut T, io: &mut LoopIo) {
+    let Some(filters) = core.state.extras.filters_mut().filter(|filters| !filters.has_failed()) else {
+        return;
+    };
+    let Some(resume) = filters.take_due() else { return };
+    let result = core.state.with_filters(&mut io.services, |filters, lent| {
+        // Input would have nowhere to go.
+        filters.resume(resume, &mut Opened::new(&mut []), lent)
+    });
+    match result {
+        Ok(()) => core.proceed_with_handshake(&mut io.services),
+        Err(error) => fail(core, &mut io.services, error),
+    }
+    writing::flush(core, transport, &mut io.services, &io.metrics);
 }
 
 /// Continues after a call of the filters that has failed or opened nothing.

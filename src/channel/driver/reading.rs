@@ -46,6 +46,11 @@ impl<T: Transport> ChannelDriver<T> {
     pub(super) fn read_burst(&mut self, io: &mut LoopIo, readable: bool, reported: bool) -> Next {
         self.core.state.status.unset(Readiness::CARRIED_OVER.with(Readiness::MAYBE_READABLE));
         if self.core.state.status.discards_input() && !self.core.state.completes_handshake() {
+            if let Some(transport) = self.transport.as_mut().filter(|_| self.core.state.extras.has_filters())
+            {
+                open::resume_output(&mut self.core, transport, io);
+                self.core.request_attention(&mut io.services);
+            }
             self.discard_input(io);
             return self.next();
         }

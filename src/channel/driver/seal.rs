@@ -5,8 +5,9 @@
 use super::{ChannelDriver, loop_io::LoopIo, transport::Transport};
 use crate::{
     channel::{
-        LoopServices,
+        LoopServices, Readiness,
         core::{ChannelCore, ReadDemand},
+        filter::Filters,
     },
     error::Error,
     metrics::Metrics,
@@ -40,6 +41,11 @@ pub(super) fn seal(core: &mut ChannelCore, services: &mut LoopServices) -> usize
     if let Err(error) = core.state.seal(services) {
         fail(core, services, error);
         return 0;
+    }
+    if core.state.extras.filters().is_some_and(Filters::is_due) {
+        // Input that was kept for a filter which has finished with its output.
+        core.state.status.set(Readiness::MAYBE_READABLE);
+        core.state.want_attention(services);
     }
     if core.state.status.has(ReadDemand::HANDSHAKING) && core.state.status.is_active() {
         // A filter may have begun another handshake with its output.

@@ -118,6 +118,33 @@ fn a_truncated_stream_is_reported_after_its_data() {
 }
 
 /// S-24.
+/// The record may arrive together with the end of the handshake.
+#[test]
+fn what_precedes_a_damaged_record_is_delivered_however_it_is_split() {
+    let version = TlsVersion::Tls13;
+    for first in 0.. {
+        let log = Log::default();
+        let (mut server, mut client) = (channel(version, &log), End::client(client_config(version)));
+        server.write_inbound(&std::mem::take(&mut client.output)).unwrap();
+        client.receive(&server.read_outbound()).unwrap();
+        assert!(client.is_established());
+        client.send(b"one\n", 4).unwrap();
+        client.send(b"two\n", 4).unwrap();
+        let mut wire = std::mem::take(&mut client.output);
+        *wire.last_mut().unwrap() ^= 1;
+        if first > wire.len() {
+            break;
+        }
+        for part in [&wire[..first], &wire[first..]] {
+            // It closes at the damaged record.
+            let _ = server.write_inbound(part);
+        }
+        let log = log.take();
+        assert_eq!(log.get(1).map(String::as_str), Some("one"), "split at {first}: {log:?}");
+        assert!(log[2].contains("cannot decrypt"), "{log:?}");
+    }
+}
+
 #[test]
 fn after_close_notify_of_the_peer_a_channel_with_half_close_still_writes() {
     for version in VERSIONS {

@@ -96,9 +96,21 @@ fn a_host_name_with_a_trailing_dot_is_read_without_it() {
     assert_eq!(ClientHello::default().look(&hello), expected);
 }
 
+/// rustls knows this version, and takes the record as a part of the message.
+#[test]
+fn a_client_hello_that_ends_in_a_record_of_ssl_2_is_read() {
+    let hello = End::client(client_config(TlsVersion::Tls13)).output;
+    let (first, last) = hello[5..].split_at(100);
+    let records = [&[22, 3, 1, 0, 100][..], first, &[22, 0, 2, 0, last.len() as u8], last].concat();
+    assert!(last.len() < 256);
+    let expected = Look::ServerName(HOST.into());
+    assert_eq!(ClientHello::default().look(&records), expected);
+    End::server(server_config(TlsVersion::Tls13)).receive(&records).expect("a handshake");
+}
+
 #[test]
 fn a_record_that_ends_a_client_hello_ends_it_in_any_segments() {
-    // A message of two bytes so far. The next record belongs to no version of TLS.
+    // A message of two bytes so far. The next record is too long.
     let input = [22, 3, 1, 0, 2, 1, 19, 22, 15, 3, 97, 0, 0, 0, 0];
     for first in 0..=input.len() {
         let mut hello = ClientHello::default();

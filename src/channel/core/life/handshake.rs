@@ -18,7 +18,7 @@ use crate::{
         ChannelTimer, Due, Establish, Pending, Readiness, TimerToken,
         close_cause::CloseCause,
         config::ChannelConfig,
-        filter::{Filter, Filters, Resume},
+        filter::{Filter, Filters, Opened, Resume},
         peer::Peer,
     },
     error::{Error, Overloaded, PeerError, Result},
@@ -67,9 +67,11 @@ impl ChannelCore {
         let ended = self.state.status.input_ended();
         let begun = self.state.with_filters(services, |filters, lent| {
             filters.begin(lent)?;
+            // Nothing is kept that these calls could open.
+            let opened = &mut Opened::new(&mut []);
             // A handshake that the peer can no longer answer fails at once. A filter below may have
             // found the end of its stream while the connection is open.
-            if ended { filters.end_of_input(lent) } else { filters.pass_end(lent) }
+            if ended { filters.end_of_input(opened, lent) } else { filters.pass_end(opened, lent) }
         });
         match begun {
             Ok(()) => self.proceed_with_handshake(services),
@@ -289,6 +291,11 @@ impl ChannelCore {
             filters.take_added();
         }
         if !self.state.status.is_open() && !self.state.completes_handshake() {
+            let waits = self.state.status.closes_gracefully() && self.state.outbound.pending_bytes() > 0;
+            if waits && self.state.status.input_ended() {
+                // Nobody can answer the handshake that the pending messages need.
+                self.fail_filters(services, PeerError::Truncated.into());
+            }
             return;
         }
         let more = self.has_more();

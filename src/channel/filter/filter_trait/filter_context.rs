@@ -92,6 +92,8 @@ impl FilterContext<'_> {
     ///
     /// The inserted filter receives all bytes that the same call delivers, also those delivered
     /// before the insertion. If the current filter is finished, its unconsumed input follows them.
+    ///
+    /// In [`Filter::write`], this fails the channel.
     pub fn insert_above(&mut self, filter: impl Filter) {
         self.inserted = Some(Box::new(filter));
     }

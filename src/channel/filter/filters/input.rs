@@ -110,7 +110,7 @@ impl Filters {
             }
             let start = self.put_kept_in_front(wire, front, lent);
             let input = FilterInput::Lent(&mut wire[start..]);
-            self.pass(0, input, false, opened, lent).and_then(|()| self.pass_end(lent))
+            self.pass(0, input, false, opened, lent).and_then(|()| self.pass_end(opened, lent))
         };
         self.conclude(result, lent)
     }
@@ -149,16 +149,16 @@ impl Filters {
                 self.pass(at, FilterInput::Lent(&mut []), called, opened, lent)?;
             }
         }
-        self.pass_end(lent)
+        self.pass_end(opened, lent)
     }
 
     /// Handles the end of the wire.
     ///
     /// # Errors
     /// [`PeerError::Truncated`] if a filter finds its stream truncated.
-    pub(crate) fn end_of_input(&mut self, lent: &mut Lent<'_>) -> Result {
+    pub(crate) fn end_of_input(&mut self, opened: &mut Opened<'_>, lent: &mut Lent<'_>) -> Result {
         self.wire_ended = true;
-        let result = self.pass_end(lent);
+        let result = self.pass_end(opened, lent);
         self.conclude(result, lent)
     }
 
@@ -236,8 +236,10 @@ impl Filters {
             let taken = match result {
                 Ok(taken) => taken.min(length),
                 Err(error) => {
-                    // What precedes the error is delivered, however the input was split.
-                    if state.is_established() && !self.has_refused_one() {
+                    // What precedes the error is delivered, however the input was split. The call
+                    // may have established the filter first.
+                    let passes = state.is_established() || self.layers[at].state.is_established();
+                    if passes && !self.has_refused_one() {
                         // A filter that this call has inserted.
                         self.begin(lent)?;
                         self.pass(at + 1, FilterInput::Own(above, 0), false, opened, lent)?;
@@ -284,15 +286,15 @@ impl Filters {
     /// Passes the end of a stream on, from the filter or the wire that has ended, as far as no
     /// filter waits.
     #[inline]
-    pub(crate) fn pass_end(&mut self, lent: &mut Lent<'_>) -> Result {
+    pub(crate) fn pass_end(&mut self, opened: &mut Opened<'_>, lent: &mut Lent<'_>) -> Result {
         if !self.wire_ended && !self.layers.iter().any(|layer| layer.ended) {
             return Ok(());
         }
-        self.pass_end_on(lent)
+        self.pass_end_on(opened, lent)
     }
 
     #[inline(never)]
-    fn pass_end_on(&mut self, lent: &mut Lent<'_>) -> Result {
+    fn pass_end_on(&mut self, opened: &mut Opened<'_>, lent: &mut Lent<'_>) -> Result {
         loop {
             let at = match self.layers.iter().rposition(|layer| layer.ended) {
                 Some(ended) => ended + 1,
@@ -314,10 +316,18 @@ impl Filters {
                 }
                 let layer = &mut self.layers[at];
                 layer.ended = true;
-                lent.buffers.return_kept(std::mem::take(&mut layer.kept));
+                if layer.state != FilterState::Finished {
+                    lent.buffers.return_kept(std::mem::take(&mut layer.kept));
+                }
             }
             match self.layers[at].state {
-                FilterState::Finished => self.remove(at),
+                FilterState::Finished => {
+                    self.remove(at);
+                    self.begin(lent)?;
+                    opened.put(&std::mem::take(&mut self.left_over));
+                    let has_rest = self.layers.get(at).is_some_and(|next| !next.kept.is_empty());
+                    self.pass(at, FilterInput::Lent(&mut []), has_rest, opened, lent)?;
+                }
                 FilterState::Waiting | FilterState::Established | FilterState::InputEnded => {}
                 FilterState::Handshaking => break,
             }

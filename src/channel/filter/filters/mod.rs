@@ -229,7 +229,7 @@ impl Filters {
     /// can go on without them.
     #[inline]
     pub(crate) fn are_gone(&self) -> bool {
-        self.layers.is_empty() && self.sealed.is_none()
+        self.layers.is_empty() && self.sealed.is_none() && self.left_over.is_empty()
     }
 
     /// Returns whether a filter waits for its waker.
@@ -246,6 +246,11 @@ impl Filters {
     /// Requests a call without new input.
     pub(crate) fn request(&mut self, resume: Resume) {
         self.due = self.due.max(Some(resume));
+    }
+
+    /// Returns whether a call without new input was requested.
+    pub(crate) fn is_due(&self) -> bool {
+        self.due.is_some()
     }
 
     /// Takes the requested call.

@@ -2,10 +2,12 @@
 //!
 //! Invariant: a filter receives the output of the filter above it, in order.
 
-use super::{Filters, Layer, Lent, Output, PIECE};
+use super::{Filters, Layer, Lent, Output, PIECE, Resume};
 use crate::{
     buffer::OutboundBuffer,
-    channel::filter::{FilterContext, filter_trait::Surroundings, sealed::SEALED_AHEAD},
+    channel::filter::{
+        FilterContext, filter_state::FilterState, filter_trait::Surroundings, sealed::SEALED_AHEAD,
+    },
     error::{Error, Result},
 };
 use std::borrow::Cow;
@@ -21,9 +23,12 @@ impl Layer {
         now: u64,
     ) -> Result {
         let mut ctx = FilterContext { plain: None, output, surroundings, inserted: None, now };
-        self.filter.write(&mut ctx, bytes)?;
+        let written = self.filter.write(&mut ctx, bytes);
         self.state = self.filter.state();
-        Ok(())
+        if written.is_ok() && ctx.inserted.is_some() {
+            return Err(Error::other("a filter has inserted another one in `write`"));
+        }
+        written
     }
 }
 
@@ -59,15 +64,34 @@ impl Filters {
     /// Seals `plain` bytes after the first `from` ones.
     fn seal_piece(&mut self, out: &OutboundBuffer, from: usize, plain: usize, lent: &mut Lent<'_>) -> Result {
         let below = self.layers.len();
-        if let Some(piece) = out.contiguous(from, plain) {
-            return self.send_below(below, piece, plain, lent);
+        let result = if let Some(piece) = out.contiguous(from, plain) {
+            self.send_below(below, piece, plain, lent)
+        } else {
+            let mut piece = std::mem::take(&mut lent.buffers.piece);
+            piece.clear();
+            out.copy_to(from, plain, &mut piece);
+            let result = self.send_below(below, &piece, plain, lent);
+            lent.buffers.piece = piece;
+            result
+        };
+        if self.layers.iter().any(|layer| layer.state == FilterState::Finished) {
+            self.remove_finished();
         }
-        let mut piece = std::mem::take(&mut lent.buffers.piece);
-        piece.clear();
-        out.copy_to(from, plain, &mut piece);
-        let result = self.send_below(below, &piece, plain, lent);
-        lent.buffers.piece = piece;
         result
+    }
+
+    /// Removes the filters that have finished with their output. Input that was kept for them goes on
+    /// with the next call.
+    #[cold]
+    fn remove_finished(&mut self) {
+        for at in (0..self.begun).rev() {
+            if self.layers[at].state == FilterState::Finished {
+                self.remove(at);
+            }
+        }
+        if self.has_kept() {
+            self.request(Resume::Admitted);
+        }
     }
 
     /// Returns how much plaintext may be sealed at once now.

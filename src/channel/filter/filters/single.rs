@@ -95,6 +95,6 @@ impl Filters {
             }
         }
         self.begin(lent)?;
-        self.pass_end(lent)
+        self.pass_end(opened, lent)
     }
 }

@@ -1,6 +1,7 @@
 //! Byte filters under the driver, over memory and over sockets.
 
 mod expanding;
+mod leaving;
 mod memory;
 mod phases;
 mod random;

@@ -305,10 +305,9 @@ fn an_inserted_filter_gets_the_plaintext_of_the_call_that_inserts_it_however_it_
         check(state, &all, None, &["one", "two", "three"]);
         check(state, &marked, Some(FilterState::Finished), &["one", "two", "three"]);
         check(state, &marked, Some(FilterState::InputEnded), &["one", "inactive"]);
+        let failed = ["one", &format!("{:#}", Error::from(PeerError::Corrupted("a mark"))), "inactive"];
+        check(state, &marked, None, &failed);
     }
-    // A failed handshake delivers nothing.
-    let failed = ["one", &format!("{:#}", Error::from(PeerError::Corrupted("a mark"))), "inactive"];
-    check(FilterState::Established, &marked, None, &failed);
 }
 
 /// Is established, and inserts [`Greeting`] with its first input, which it consumes.

@@ -364,6 +364,87 @@ fn an_upgrade_of_a_channel_whose_peer_has_ended_its_stream_fails_at_once() {
     assert!(fixture.calls()[0].contains("cut off"), "the stream is truncated");
 }
 
+#[test]
+fn a_message_that_waits_for_an_upgrade_behind_the_end_of_the_peer_does_not_delay_a_close() {
+    let mut fixture = Fixture::new(ChannelOptions::new().half_close(true), |_| Ok(()));
+    fixture.go();
+    fixture.channel.end_inbound();
+    let myself = fixture.myself.take().unwrap();
+    let upgrade = |_: &mut Upgrading, ctx: &mut Context<'_, Upgrading>| {
+        ctx.start_filter(Xor::server())?;
+        ctx.write("bye".into())?;
+        ctx.close();
+        Ok(())
+    };
+    myself.execute(upgrade).map_err(drop).unwrap();
+    fixture.channel.run_pending();
+    assert!(fixture.channel.is_closed());
+    assert_eq!(fixture.channel.read_outbound(), "");
+}
+
+/// Waits for its waker in its first `write`.
+#[derive(Default)]
+struct WaitsOnce {
+    waker: Arc<Mutex<Option<FilterWaker>>>,
+    writes: usize,
+    waits: bool,
+}
+
+impl Filter for WaitsOnce {
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        self.waits = false;
+        ctx.deliver(input);
+        Ok(input.len())
+    }
+
+    fn write(&mut self, ctx: &mut FilterContext<'_>, plain: &[u8]) -> Result {
+        ctx.output().extend_from_slice(plain);
+        self.writes += 1;
+        if self.writes == 1 {
+            *self.waker.lock().unwrap() = Some(ctx.waker());
+            self.waits = true;
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> FilterState {
+        if self.waits { FilterState::Waiting } else { FilterState::Established }
+    }
+}
+
+#[test]
+fn a_waker_is_heard_behind_the_end_of_the_peer() {
+    for closes in [false, true] {
+        let filter = WaitsOnce::default();
+        let waker = filter.waker.clone();
+        let handler = Upgrading {
+            log: Log::default(),
+            upgrade: Box::new(|_| Ok(())),
+            myself: Rc::default(),
+            reads: true,
+        };
+        let mut channel = EmbeddedChannel::builder(Pipeline::codec(Line::new()).handler(handler))
+            .channel_options(ChannelOptions::new().half_close(true))
+            .filter(filter)
+            .build()
+            .unwrap();
+        channel.end_inbound();
+        for line in ["one", "two"] {
+            channel.channel().write(line.into()).unwrap();
+            channel.run_pending();
+        }
+        assert_eq!(channel.read_outbound(), "one\n");
+        if closes {
+            channel.channel().close();
+            channel.run_pending();
+        }
+        waker.lock().unwrap().take().unwrap().wake();
+        channel.run_pending();
+        assert_eq!(channel.read_outbound(), "two\n");
+        assert_eq!(channel.is_closed(), closes);
+    }
+}
+
 /// A filter that finds the end of its stream in the bytes of the last message.
 struct LastLine {
     has_ended: bool,
