@@ -74,8 +74,8 @@ impl Receipt {
     }
 }
 
-/// Returns until when the server of a sender waits for the outcome of a message to a user of another
-/// server: until the other server gives it up, plus a margin for transport.
+/// Returns until when the server of a sender waits for the outcome of a message to a user of
+/// another server: until the other server gives it up, plus a margin for transport.
 pub(crate) fn give_up_at(now: Instant, ack_timeout: Duration) -> Instant {
     let wait = ack_timeout.saturating_mul(RESENDS + 1).saturating_add(Duration::from_secs(5));
     now + wait.min(LONGEST_WAIT)

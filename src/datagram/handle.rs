@@ -11,8 +11,9 @@ use super::{
     shared::DatagramShared,
 };
 use crate::{
+    channel::Confirmation,
     error::{Error, Resource, Result, SendError},
-    sync::{Completer, Completion, completion},
+    sync::{Completion, completion},
 };
 use bytes::Bytes;
 use std::{
@@ -96,8 +97,8 @@ impl DatagramChannel {
         datagram: Bytes,
         to: Option<SocketAddr>,
     ) -> Result<Completion, SendError<Bytes>> {
-        let (completer, completion) = completion(Some(self.shared.event_loop.id));
-        self.deliver(datagram, to, Some(completer))?;
+        let (confirmation, completion) = Confirmation::new(self.shared.event_loop.id);
+        self.deliver(datagram, to, Some(confirmation))?;
         Ok(completion)
     }
 
@@ -105,7 +106,7 @@ impl DatagramChannel {
         &self,
         datagram: Bytes,
         to: Option<SocketAddr>,
-        done: Option<Completer>,
+        done: Option<Confirmation>,
     ) -> Result<(), SendError<Bytes>> {
         let shared = &self.shared;
         if !self.is_open() {

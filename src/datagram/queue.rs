@@ -4,7 +4,7 @@
 //! empty ones count. The total weight never exceeds the limit, except that an empty queue always
 //! takes one datagram. Pure. Runs on the channel's loop.
 
-use crate::sync::Completer;
+use crate::channel::Confirmation;
 use bytes::Bytes;
 use std::{collections::VecDeque, net::SocketAddr};
 
@@ -22,7 +22,7 @@ pub(crate) struct Outgoing {
     /// `None` for the peer of the channel.
     pub(crate) to: Option<SocketAddr>,
     /// Receives the result. `None` to report a failure to the handler.
-    pub(crate) done: Option<Completer>,
+    pub(crate) done: Option<Confirmation>,
 }
 
 #[derive(Default)]

@@ -11,11 +11,10 @@ use super::{
     shared::{DatagramGuard, DatagramShared},
 };
 use crate::{
-    channel::{LoopServices, OutboundBudget, Periodic, TaskKey, TaskTime, Tasks},
+    channel::{Confirmation, LoopServices, OutboundBudget, Periodic, TaskKey, TaskTime, Tasks},
     error::{Error, Result, SendError},
     id::ChannelId,
     metrics::Metrics,
-    sync::Completer,
     transport::UdpSocket,
 };
 use bytes::Bytes;
@@ -72,8 +71,8 @@ impl DatagramState {
         metrics: &Metrics,
         datagram: Bytes,
         to: Option<SocketAddr>,
-        done: Option<Completer>,
-    ) -> Result<(), (SendError<Bytes>, Option<Completer>)> {
+        done: Option<Confirmation>,
+    ) -> Result<(), (SendError<Bytes>, Option<Confirmation>)> {
         let refuse = |value, reason, done| Err((SendError::new(value, reason), done));
         if !self.is_open() {
             return refuse(datagram, Error::Closed, done);

@@ -11,7 +11,7 @@
 //
 // A thread is started when work finds none that is free. It ends when it has been idle for a
 // while, or when the last handle is dropped and the queue is empty. A full queue drops cancelled
-// work first.
+// work first; one of more than `MAX_LOOKS` items finds it within a few submissions.
 //
 // Invariants: at most `max_pending` work items wait, besides items that a thread is running or
 // about to take. Accepted work runs once, or is dropped if its channel no longer wants it. A panic
@@ -128,6 +128,9 @@ struct Pool {
     changed: Condvar,
 }
 
+/// The number of waiting items that a submission looks at, to find cancelled ones.
+const MAX_LOOKS: usize = 1024;
+
 #[derive(Default)]
 struct PoolQueue {
     queue: VecDeque<Box<dyn Work>>,
@@ -143,6 +146,8 @@ struct PoolQueue {
     skipped: u64,
     refused: u64,
     panicked: u64,
+    /// The place in a long queue up to which cancelled work was looked for.
+    looked_at: usize,
 }
 
 impl PoolQueue {
@@ -151,11 +156,22 @@ impl PoolQueue {
         self.queue.len().saturating_sub(self.free)
     }
 
-    /// Removes cancelled work from the queue.
+    /// Removes cancelled work from the queue: all of it, or the next one of a long queue, of which
+    /// each call looks at a part.
     fn take_unwanted(&mut self) -> Vec<Box<dyn Work>> {
-        let all = std::mem::take(&mut self.queue);
-        let (wanted, unwanted): (Vec<_>, Vec<_>) = all.into_iter().partition(|work| work.is_wanted());
-        self.queue = wanted.into();
+        let length = self.queue.len();
+        let unwanted = if length <= MAX_LOOKS {
+            let all = std::mem::take(&mut self.queue);
+            let (wanted, unwanted): (Vec<_>, Vec<_>) = all.into_iter().partition(|work| work.is_wanted());
+            self.queue = wanted.into();
+            unwanted
+        } else {
+            let from = if self.looked_at < length { self.looked_at } else { 0 };
+            let to = length.min(from + MAX_LOOKS);
+            let found = self.queue.range(from..to).position(|work| !work.is_wanted());
+            self.looked_at = found.map_or(to, |found| from + found);
+            found.and_then(|found| self.queue.remove(from + found)).into_iter().collect()
+        };
         self.skipped += unwanted.len() as u64;
         unwanted
     }
@@ -380,4 +396,52 @@ fn run_one(work: Box<dyn Work>) -> Done {
     // A panic that the work did not catch itself must not end the thread.
     let message = caught(|| panicked = work.run());
     if panicked || message.is_some() { Done::Panicked } else { Done::Finished }
+}
+
+#[cfg(all(test, not(netwheel_loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Work that counts how often it was looked at.
+    struct Looked {
+        looks: Arc<AtomicUsize>,
+        is_wanted: bool,
+    }
+
+    impl Work for Looked {
+        fn is_wanted(&self) -> bool {
+            self.looks.fetch_add(1, Ordering::Relaxed);
+            self.is_wanted
+        }
+
+        fn run(self: Box<Self>) -> bool {
+            false
+        }
+    }
+
+    /// An overloaded pool refuses much work, so a refusal must be cheap.
+    #[test]
+    fn a_long_queue_is_searched_for_cancelled_work_in_parts() {
+        let looks = Arc::new(AtomicUsize::new(0));
+        let work = |is_wanted| Box::new(Looked { looks: looks.clone(), is_wanted });
+        let mut queue = PoolQueue::default();
+        for number in 0..5000 {
+            queue.queue.push_back(work(![0, 1, 3000, 4999].contains(&number)));
+        }
+        let mut calls = 0;
+        for left in (0..4).rev() {
+            while queue.take_unwanted().is_empty() {
+                calls += 1;
+            }
+            assert_eq!(queue.queue.len(), 4996 + left);
+        }
+        assert!((2..=6).contains(&calls), "{calls}");
+        assert!(queue.take_unwanted().is_empty());
+        assert!(looks.load(Ordering::Relaxed) <= (calls + 5) * MAX_LOOKS);
+        assert_eq!(queue.skipped, 4);
+        // A short queue is searched as a whole.
+        queue.queue = (0..1000).map(|number| work(number % 2 == 0) as Box<dyn Work>).collect();
+        assert_eq!(queue.take_unwanted().len(), 500);
+    }
 }

@@ -5,11 +5,14 @@ use crate::{
     members::{Member, Nodes, Numbered, TestNode, neighbour},
     support::{
         journal::Journal,
+        loops::end,
         wait::{SECOND, done, ms, wait_until},
     },
 };
 use bytes::Bytes;
-use netwheel::broker::{BrokerError, HistoryLimits, LeaseEvent, TopicName, Topics, WhenUnreachable};
+use netwheel::broker::{
+    BrokerError, HistoryLimits, LeaseEvent, Subscription, TopicName, Topics, WhenUnreachable,
+};
 
 fn lobby() -> TopicName {
     TopicName::new("lobby").unwrap()
@@ -150,6 +153,22 @@ fn a_join_fails_while_the_broker_cannot_be_reached() {
     let mut member = Member::join(&nodes[0]);
     nodes[0].publish("one");
     member.expect(&["1 one"]);
+}
+
+#[test]
+fn a_subscription_to_a_delayed_topic_fails_with_the_end_of_its_loop() {
+    let limits = HistoryLimits::new().messages(100_000);
+    let nodes = Nodes::with(1, |lobby| lobby.history(limits));
+    let node = &nodes.nodes[0];
+    let _behind = Member::join(node);
+    node.publish_numbers(1..=16_400);
+    assert!(node.topics.metrics().delayed > 0, "more broadcasts wait than a group accepts");
+    let mut late = Member::new();
+    let joined = node.lobby.subscribe(Subscription::new(late.channel()));
+    assert!(!joined.is_done());
+    end(&nodes.group);
+    let error = done(joined).unwrap_err();
+    assert!(matches!(BrokerError::of(&error), Some(BrokerError::Closed)), "{error}");
 }
 
 #[test]

@@ -1,16 +1,19 @@
 //! Several addresses of one target: which are tried, and the error if all fail.
 
-#[cfg(target_os = "linux")]
-use crate::support::nobody::Nobody;
 use crate::support::{
     loops::{end, one_loop},
     wait::done,
 };
+#[cfg(target_os = "linux")]
+use crate::support::{
+    nobody::{BlackHole, Nobody},
+    wait::wait_until,
+};
 use bytes::Bytes;
 use netwheel::{codec::RawBytes, prelude::*};
-#[cfg(target_os = "linux")]
-use std::net::SocketAddr;
 use std::{io::ErrorKind, net::TcpListener};
+#[cfg(target_os = "linux")]
+use std::{net::SocketAddr, time::Duration};
 
 fn silent(_: &Peer) -> Pipeline<Bytes> {
     Pipeline::codec(RawBytes).on_read(|_, _| Ok(()))
@@ -43,6 +46,32 @@ fn the_error_of_several_addresses_is_that_of_a_peer() {
         assert_eq!(error.io_kind(), Some(ErrorKind::ConnectionRefused), "{addresses:?}: {error}");
     }
     end(&group);
+}
+
+/// The attempts of a connect take a place of the loop each. A place of its own must not cost it the
+/// remaining addresses.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_loop_with_one_place_left_tries_all_addresses() {
+    let servers = one_loop();
+    let server = ServerBootstrap::new(&servers).pipeline(silent).bind("127.0.0.1:0").unwrap();
+    let group = EventLoopGroup::builder().threads(1).max_connections(1).build().unwrap();
+    let holes = [BlackHole::open(), BlackHole::open()];
+    let client = ClientBootstrap::new(&group)
+        .connection_attempt_delay(Duration::from_millis(10))
+        .connect_timeout(Duration::from_millis(200))
+        .pipeline(silent);
+    for holes in [&holes[..1], &holes[..]] {
+        let addresses: Vec<_> =
+            holes.iter().map(|hole| hole.address).chain([server.local_address()]).collect();
+        let channel = done(client.connect(&addresses[..])).unwrap();
+        assert_eq!(channel.peer_address(), Some(server.local_address()));
+        channel.close();
+        done(channel.closed()).unwrap();
+        wait_until("the place is free", || group.event_loops()[0].connections() == 0);
+    }
+    end(&group);
+    end(&servers);
 }
 
 #[cfg(target_os = "linux")]

@@ -42,8 +42,8 @@ const PREFIX: &str = "node/";
 /// What is kept of the messages to a server: enough for a short interruption of its connection.
 const HISTORY: HistoryLimits =
     HistoryLimits::new().messages(10_000).bytes(4 * 1024 * 1024).age(Duration::from_secs(60));
-/// Time for which a repeated message is recognised. An outcome is sent again for six minutes at most:
-/// `unsent::ATTEMPTS`, each with its pause and the timeout of the store.
+/// Time for which a repeated message is recognised. An outcome is sent again for six minutes at
+/// most: `unsent::ATTEMPTS`, each with its pause and the timeout of the store.
 const ID_WINDOW: Duration = Duration::from_secs(600);
 /// How long a start waits for the broker.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);

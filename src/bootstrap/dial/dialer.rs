@@ -18,7 +18,7 @@
 use crate::{
     channel::ChannelShared,
     clock::nanos,
-    error::{Error, Result},
+    error::{Error, Resource, Result},
     event_loop::{Attempt, ConnectCallback, WATCHING},
     group::EventLoopGroup,
     machine::Mutex,
@@ -301,6 +301,15 @@ pub(super) fn is_about_the_address(error: &Error) -> bool {
             !is_local && !lacks_descriptors(source)
         }
         Error::TimedOut { .. } | Error::Peer(_) => true,
+        _ => false,
+    }
+}
+
+/// Returns whether the loop has no room for another connection, or the process no descriptor.
+pub(super) fn lacks_room(error: &Error) -> bool {
+    match error {
+        Error::Full { resource, .. } => *resource == Resource::Connections,
+        Error::Io { source, .. } => lacks_descriptors(source),
         _ => false,
     }
 }

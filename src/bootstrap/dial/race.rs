@@ -4,15 +4,16 @@
 //! before it has failed, or has not been connected within the connection attempt delay. The first
 //! connection wins: its handshake begins, and the other attempts are cancelled. If the handshake of
 //! the winner fails, the whole attempt fails. No further address is tried after an error that is
-//! not about the address, for example that of a loop that has ended.
+//! not about the address, for example that of a loop that has ended. An attempt that finds the loop
+//! full waits for the end of another one, which may hold what is missing.
 //!
 //! Invariants: the callback is called once, or dropped with the loop. At most one attempt per
-//! address is made, all on one loop. No lock is held while an attempt begins, ends or is cancelled.
-//! Begins on any thread, and continues on the loop.
+//! address reaches the network, all on one loop. No lock is held while an attempt begins, ends or
+//! is cancelled. Begins on any thread, and continues on the loop.
 //!
 //! [RFC 8305]: https://www.rfc-editor.org/rfc/rfc8305
 
-use super::dialer::is_about_the_address;
+use super::dialer::{is_about_the_address, lacks_room};
 use crate::{
     channel::{ChannelShared, ScheduledTask},
     error::{Error, Result},
@@ -124,7 +125,7 @@ impl Race {
             timer.cancel();
         }
         self.arm(number);
-        (self.connect)(address, attempt, Box::new(Racer { race: self.clone(), number }));
+        (self.connect)(address.clone(), attempt, Box::new(Racer { race: self.clone(), number, address }));
     }
 
     /// Begins the attempt after `number` when the delay has passed.
@@ -205,13 +206,17 @@ impl Race {
         }
     }
 
-    fn failed(self: &Arc<Self>, number: usize, error: Error) {
+    fn failed(self: &Arc<Self>, number: usize, address: Address, error: Error) {
         let ended = {
             let mut state = self.state.lock();
             state.running.retain(|(other, _)| *other != number);
             match state.winner {
                 Some(winner) if winner == number => state.done.take().map(|done| (done, error)),
                 Some(_) => None,
+                None if lacks_room(&error) && !state.running.is_empty() => {
+                    state.waiting.push_front(address);
+                    return;
+                }
                 None => state.note_failure(error),
             }
         };
@@ -257,6 +262,7 @@ fn is_from_peer(error: &Error) -> bool {
 struct Racer {
     race: Arc<Race>,
     number: usize,
+    address: Address,
 }
 
 impl ConnectCallback for Racer {
@@ -269,7 +275,7 @@ impl ConnectCallback for Racer {
     }
 
     fn failed(self: Box<Self>, error: Error) {
-        self.race.failed(self.number, error);
+        self.race.failed(self.number, self.address, error);
     }
 }
 

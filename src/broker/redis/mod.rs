@@ -48,6 +48,9 @@ const KEEP_IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// others, and an update 4 for each change.
 const MIN_ELEMENTS: usize = 6 * TopicSeen::LIMIT + 100;
 
+/// The smallest limit for the bytes of commands that wait. A question has up to 856 for each topic.
+const MIN_PENDING_BYTES: usize = 1024 * 1024;
+
 /// The largest number of servers.
 const MAX_SERVERS: usize = 16;
 
@@ -199,6 +202,10 @@ impl RedisBroker {
             let elements = client.resp_limits().max_elements;
             if elements < MIN_ELEMENTS {
                 return Err(Error::setting("max_elements", elements, "at least 6100 for a broker"));
+            }
+            let bytes = client.max_pending_bytes();
+            if bytes < MIN_PENDING_BYTES {
+                return Err(Error::setting("max_pending_bytes", bytes, "at least 1 MiB for a broker"));
             }
         }
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);

@@ -356,9 +356,14 @@ impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
 
     fn close(self: Arc<Self>) {
         let (joining, ready) = self.change(|state| {
-            let waiting: Vec<JoinerId> =
-                state.joining.keys().copied().filter(|joiner| state.follower.leave(*joiner)).collect();
-            let joining: Vec<_> = waiting.iter().filter_map(|joiner| state.remove_joining(*joiner)).collect();
+            // Also those that have their messages already: a delayed topic may not admit them any
+            // more.
+            let waiting: Vec<JoinerId> = state.joining.keys().copied().collect();
+            let leave = |joiner| {
+                state.follower.leave(joiner);
+                state.remove_joining(joiner)
+            };
+            let joining: Vec<_> = waiting.into_iter().filter_map(leave).collect();
             (joining, std::mem::take(&mut state.ready))
         });
         complete_all(ready, &Err(BrokerError::Closed.into()));

@@ -183,12 +183,21 @@ impl ChannelCore {
             && self.resets_if_unfinished()
     }
 
+    /// Closes the channel behind a peer that has ended its stream. A message in progress is cut.
+    pub(in crate::channel) fn close_behind_peer(&mut self) {
+        let is_cut = self.has_unfinished_message();
+        self.state.request_close(if is_cut { CloseCause::Cut } else { CloseCause::Clean });
+    }
+
+    fn has_unfinished_message(&self) -> bool {
+        // A stage that panics here does not say that its message is complete.
+        catch_unwind(AssertUnwindSafe(|| self.links.has_unfinished_output())).unwrap_or(true)
+    }
+
     #[cold]
     fn resets_if_unfinished(&mut self) -> bool {
         let is_given_up = self.state.close_cause() == CloseCause::Cut;
-        let unfinished = !is_given_up && !self.has_sent_what_it_can()
-            // A stage that panics here does not say that its message is complete.
-            || catch_unwind(AssertUnwindSafe(|| self.links.has_unfinished_output())).unwrap_or(true);
+        let unfinished = !is_given_up && !self.has_sent_what_it_can() || self.has_unfinished_message();
         if unfinished {
             self.state.request_reset(CloseCause::Clean);
         }

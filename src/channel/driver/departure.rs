@@ -7,10 +7,7 @@
 //! Invariant: the memory of the input does not grow, because the transport is only peeked at.
 
 use super::{loop_io::LoopIo, transport::Transport};
-use crate::{
-    channel::{close_cause::CloseCause, core::ChannelCore},
-    error::Error,
-};
+use crate::{channel::core::ChannelCore, error::Error};
 use std::io::ErrorKind;
 
 /// Closes a channel whose peer has gone, if each stage that pauses reading watches for that. With
@@ -30,7 +27,7 @@ pub(super) fn notice<T: Transport>(core: &mut ChannelCore, transport: &T, io: &m
         Err(e) => core.handle_io_error(&mut io.services, Error::io("reading", e)),
         Ok(_) if core.state.config.half_close => {}
         Ok(_) => {
-            core.state.request_close(CloseCause::Clean);
+            core.close_behind_peer();
             core.state.want_attention(&mut io.services);
         }
     }

@@ -8,25 +8,12 @@ use super::{
     inline,
     limits::RespLimits,
     reader,
+    refused::Refused,
     role::Role,
     token::{Aggregate, Fault, Place, Step, Token},
     value::RespValue,
 };
-use crate::error::PeerError;
 use bytes::Bytes;
-
-/// Why a message whose end was found has no value.
-#[derive(Debug)]
-pub(super) enum Refused {
-    Invalid(RespError),
-    TooLong(PeerError),
-}
-
-impl From<RespError> for Refused {
-    fn from(error: RespError) -> Self {
-        Refused::Invalid(error)
-    }
-}
 
 /// An aggregate some of whose elements have been built.
 struct Unfinished {

@@ -1,6 +1,6 @@
 //! The arguments of an inline command: a line of text, as a person types it.
 
-use super::{assembly::Refused, error::RespError, limits::RespLimits, value::RespValue};
+use super::{error::RespError, limits::RespLimits, refused::Refused, value::RespValue};
 use crate::error::PeerError;
 use bytes::{Bytes, BytesMut};
 
@@ -10,9 +10,9 @@ const OF_BROWSERS: [&[u8]; 2] = [b"post", b"host:"];
 /// Splits a line into its arguments by the rules of Redis.
 ///
 /// # Errors
-/// [`RespError`] if a quote is not closed, if there are too many arguments, or if the line belongs to
-/// an HTTP request. A browser that a web page has made to send one would execute the commands in its
-/// body. [`PeerError::TooLong`] if an argument exceeds the limit of a bulk string.
+/// [`RespError`] if a quote is not closed, if there are too many arguments, or if the line belongs
+/// to an HTTP request. A browser that a web page has made to send one would execute the commands in
+/// its body. [`PeerError::TooLong`] if an argument exceeds the limit of a bulk string.
 pub(super) fn arguments(line: &Bytes, limits: &RespLimits) -> Result<Vec<RespValue>, Refused> {
     let arguments = split(line)?;
     if arguments.len() > limits.max_elements {

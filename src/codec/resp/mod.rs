@@ -13,6 +13,7 @@ mod inline;
 mod limits;
 mod number;
 mod reader;
+mod refused;
 mod role;
 mod scanner;
 mod token;
@@ -27,9 +28,9 @@ use crate::{
     error::{PeerError, Result},
     pipeline::{Codec, combine},
 };
-use assembly::Refused;
 use bytes::{Buf, Bytes};
 use encoder::{Encoder, encoded_len};
+use refused::Refused;
 use role::Role;
 use scanner::{Scanned, Scanner};
 

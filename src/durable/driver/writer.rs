@@ -407,6 +407,8 @@ impl Writer {
         if self.failed.is_some() {
             return;
         }
+        // A load whose answer the engine has not received may have covered more.
+        let until = until.max(self.loaded_until);
         let renewed = self
             .store
             .renew(busy)

@@ -11,8 +11,8 @@ use std::{fmt, num::NonZeroU32};
 /// [`StaleResponse`](crate::http::StaleResponse), and the request that is current by then is not
 /// affected.
 ///
-/// Unique in the process until a connection has served 2^32 - 1 requests. Also useful as the key of
-/// a map of pending requests.
+/// Unique in the process until the loop of the connection has served 2^32 - 1 further requests.
+/// Also useful as the key of a map of pending requests.
 ///
 /// [`Request::id`]: crate::http::Request::id
 /// [`Response::for_request`]: crate::http::Response::for_request

@@ -210,10 +210,12 @@ impl Exchange {
         // A client that has not got its `100 Continue` may or may not send the body.
         keep_alive &= !self.expects_continue;
         keep_alive &= self.input != Input::Body || self.discards_rest;
-        let is_event_stream = response.is_event_stream();
+        let events = response.is_event_stream();
         let body = response.take_body();
+        // A part of a body with a length must neither be dropped nor added.
+        let is_event_stream = events && body == Body::Streamed;
         // Events that are written later must not reach the body of another response.
-        let drops_parts = body.is_streamed() && is_event_stream && !self.kind.allows_body(status);
+        let drops_parts = is_event_stream && !self.kind.allows_body(status);
         keep_alive &= !drops_parts;
         let (framing, content, output) = if becomes_tunnel {
             (ResponseFraming::None, Bytes::new(), Output::Upgraded)

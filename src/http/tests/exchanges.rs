@@ -7,7 +7,7 @@ use crate::{
     codec::RawBytes,
     error::Result,
     http::{
-        Body, Part, Request, Response, StatusCode, server::HttpServer, settings::HttpSettings,
+        Body, Part, Request, RequestId, Response, StatusCode, server::HttpServer, settings::HttpSettings,
         stale_response::StaleResponse,
     },
     pipeline::{Context, Handler},
@@ -361,4 +361,45 @@ fn a_stale_response_comes_back_to_its_writer_and_harms_neither_request_nor_strea
     server.channel.run_pending();
     assert_eq!((server.output().as_str(), server.channel.is_open()), ("", true));
     assert!(!server.take().iter().any(|part| part.starts_with("error")));
+}
+
+/// Stores the ids of requests, and answers until it replaces its pipeline by one that does not.
+struct Answers {
+    ids: Rc<RefCell<Vec<RequestId>>>,
+    moves_on: bool,
+}
+
+impl Handler for Answers {
+    type Read = Part<Request>;
+    type Write = Part<Response>;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, part: Part<Request>) -> Result {
+        let Part::Head(head) = part else { return Ok(()) };
+        self.ids.borrow_mut().push(head.id().unwrap());
+        if !self.moves_on {
+            return Ok(());
+        }
+        ctx.write(Response::ok("one").into())?;
+        let next = Answers { ids: self.ids.clone(), moves_on: false };
+        ctx.replace_pipeline(HttpServer::new().pipeline().handler(next))
+    }
+}
+
+#[test]
+fn requests_of_two_pipelines_of_a_connection_have_different_ids() {
+    let ids = Rc::default();
+    let handler = Answers { ids: Rc::clone(&ids), moves_on: true };
+    let mut channel = EmbeddedChannel::new(HttpServer::new().pipeline().handler(handler));
+    for path in ["/first", "/second"] {
+        channel.write_inbound(get(path).as_bytes()).unwrap();
+    }
+    let ids = ids.take();
+    assert_ne!(ids[0], ids[1]);
+    assert!(channel.read_outbound().ends_with(b"one"));
+    channel.channel().write(Response::ok("late").for_request(ids[0]).into()).unwrap();
+    channel.run_pending();
+    assert_eq!(channel.read_outbound(), "");
+    channel.channel().write(Response::ok("two").for_request(ids[1]).into()).unwrap();
+    channel.run_pending();
+    assert!(channel.read_outbound().ends_with(b"two"));
 }

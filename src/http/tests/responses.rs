@@ -335,6 +335,23 @@ fn a_part_of_a_body_is_refused_and_not_dropped_if_there_is_no_room() {
     assert!(!server.channel.is_open());
 }
 
+/// The connection would get out of step.
+#[test]
+fn parts_of_a_stream_of_events_with_a_length_are_not_dropped() {
+    let mut server = with_drops(Overflow::DropOldest, |ctx, _| {
+        ctx.write(Response::event_stream().body(Body::Sized(30 * 5000)).into())?;
+        for _ in 0..30 {
+            ctx.write(Part::Body("b".repeat(5000).into()))?;
+        }
+        ctx.write(Part::end())
+    });
+    server.send(GET);
+    server.channel.set_outbound_room(None);
+    let output = server.output();
+    let (_, body) = output.split_once("\r\n\r\n").unwrap();
+    assert!(body.len() == 150_000 || !server.channel.is_open(), "{} bytes", body.len());
+}
+
 #[test]
 fn events_are_dropped_if_there_is_no_room() {
     let mut server = with_drops(Overflow::DropNewest, |ctx, _| {

@@ -8,6 +8,8 @@ use crate::{
     error::{Error, Overloaded, Result},
     id::ChannelId,
 };
+#[cfg(feature = "http")]
+use std::num::NonZeroU32;
 use std::{
     net::SocketAddr,
     time::{Duration, SystemTime},
@@ -253,6 +255,13 @@ impl<S: Stage> StageContext<'_, S> {
     }
 
     // ---- identity and state ----
+
+    /// Returns the number of the next request. The requests of a loop are numbered together,
+    /// because a connection may have one pipeline after the other.
+    #[cfg(feature = "http")]
+    pub(crate) fn next_request(&mut self) -> NonZeroU32 {
+        self.services.next_request()
+    }
 
     /// Returns the channel's id.
     pub fn id(&self) -> ChannelId {

@@ -99,7 +99,24 @@ impl RedisClient {
             turn: AtomicUsize::new(0),
             subscriptions: Arc::default(),
         };
-        Ok(RedisClient { handle: Arc::new(handle) })
+        let client = RedisClient { handle: Arc::new(handle) };
+        for (_, channel) in &client.handle.lanes {
+            client.end_with(channel);
+        }
+        Ok(client)
+    }
+
+    /// Closes the client when the last attempt to restore this connection has failed. Programs
+    /// cannot use a client that is half dead.
+    fn end_with(&self, channel: &ReconnectingChannel<Infallible>) {
+        let handle = Arc::downgrade(&self.handle);
+        channel.closed().on_complete(move |ended| {
+            // A shutdown ends each connection by itself, and is the cause of what fails.
+            let has_failed = ended.is_err_and(|error| !matches!(error, Error::ShutDown));
+            if let Some(handle) = handle.upgrade().filter(|_| has_failed) {
+                handle.close();
+            }
+        });
     }
 
     fn lane(&self, affinity: Option<u64>) -> &Arc<CommandLane> {
@@ -236,6 +253,7 @@ impl RedisClient {
             (is_used, ())
         });
         if is_used {
+            self.end_with(&channel);
             return Ok(lane);
         }
         // Another thread was faster, or has closed the client.
@@ -247,6 +265,12 @@ impl RedisClient {
     #[cfg_attr(not(feature = "broker-redis"), expect(dead_code))]
     pub(crate) fn resp_limits(&self) -> &RespLimits {
         &self.handle.connector.limits
+    }
+
+    /// Returns the most bytes of the commands that a connection keeps.
+    #[cfg_attr(not(feature = "broker-redis"), expect(dead_code))]
+    pub(crate) fn max_pending_bytes(&self) -> usize {
+        self.handle.connector.settings.max_pending_bytes
     }
 
     /// Returns the most bytes of a reply. The connection ends with a larger one.
@@ -275,7 +299,7 @@ impl RedisClient {
             let counts = lane.counts();
             RedisStats {
                 pending: stats.pending + counts.pending,
-                pending_bytes: stats.pending_bytes + counts.pending_bytes,
+                pending_bytes: stats.pending_bytes.saturating_add(counts.pending_bytes),
                 sent: stats.sent + counts.sent,
                 uncertain: stats.uncertain + counts.uncertain,
                 connects: stats.connects + counts.connects,

@@ -121,10 +121,10 @@ impl CommandLane {
         match state.life {
             LaneLife::Closing | LaneLife::Ended => Some(Error::Closed),
             LaneLife::Open if state.queue.len() >= max_pending => full(Resource::RedisCommands, max_pending),
-            LaneLife::Open if state.queue.bytes().saturating_add(command.bytes()) > max_pending_bytes => {
-                full(Resource::RedisCommandBytes, max_pending_bytes)
-            }
-            LaneLife::Open => None,
+            LaneLife::Open => match state.queue.bytes().checked_add(command.bytes()) {
+                Some(bytes) if bytes <= max_pending_bytes => None,
+                _ => full(Resource::RedisCommandBytes, max_pending_bytes),
+            },
         }
     }
 

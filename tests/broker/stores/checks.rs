@@ -13,7 +13,7 @@ use netwheel::{
         store::{BrokerEvent, MapChange, MapUpdate, Notification},
     },
     codec::RespLimits,
-    redis::RedisClient,
+    redis::{RedisClient, RedisSettings},
 };
 use std::time::{Duration, Instant};
 
@@ -84,8 +84,11 @@ fn wrong_settings_are_refused_at_the_start() {
     let broker = || RedisBroker::new(RedisClient::builder(&group, "unix:///none").connect().unwrap());
     let few = RespLimits::new().max_elements(6099);
     let few = RedisClient::builder(&group, "unix:///none").resp_limits(few).connect().unwrap();
+    let small = RedisSettings::new().max_pending_bytes(1024 * 1024 - 1);
+    let small = RedisClient::builder(&group, "unix:///none").settings(small).connect().unwrap();
     for broker in [
         broker().server(few),
+        broker().server(small),
         broker().prefix(""),
         broker().prefix("a{b}"),
         broker().prefix("chat:3"),

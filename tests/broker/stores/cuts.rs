@@ -5,7 +5,11 @@ use super::{
     redis_process::RedisProcess,
 };
 use crate::support::wait::done;
-use netwheel::broker::{Broker, BrokerError, MessageId, store::BrokerEvent};
+use netwheel::{
+    broker::{Broker, BrokerError, MessageId, RedisBroker, store::BrokerEvent},
+    reconnect::Backoff,
+};
+use std::{collections::BTreeSet, time::Duration};
 
 /// Connections are killed again and again while messages with ids are published. Each is stored
 /// once, and in the order of the calls.
@@ -34,6 +38,45 @@ fn messages_with_ids_are_stored_once_and_in_order_amid_cuts() {
         texts.extend(history.messages.into_iter().map(|message| message.payload));
     }
     assert_eq!(texts, (0..2000).map(|number| number.to_string()).collect::<Vec<_>>());
+}
+
+/// The client connects again when the ids of the messages are forgotten.
+#[test]
+fn messages_whose_ids_are_forgotten_are_not_sent_again() {
+    let Some(redis) = RedisProcess::start(&[]) else { return };
+    let late = Duration::from_millis(1200);
+    let client = redis
+        .builder()
+        .backoff(Backoff::new().initial(late).max_delay(late).jitter(false))
+        .connect()
+        .unwrap();
+    let node = Node::start(RedisBroker::new(client));
+    node.publish("begin").unwrap();
+    let operator = redis.client();
+    let mut published = Vec::new();
+    for number in 0..2000 {
+        let mut publication = node.publication(format!("{number}"));
+        publication.id = Some(MessageId::new("ann", number.to_string()).unwrap());
+        publication.window = Duration::from_secs(1);
+        publication.limits = publication.limits.messages(10_000);
+        published.push(node.broker.publish(publication));
+        if number == 1500 {
+            done(operator.call(["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"])).unwrap();
+        }
+    }
+    for published in published {
+        if let Err(error) = done(published) {
+            assert!(matches!(BrokerError::of(&error), Some(BrokerError::Uncertain(_))), "{error}");
+        }
+    }
+    let top = node.top(None).top;
+    let (mut payloads, mut read) = (BTreeSet::new(), 0);
+    while read < top {
+        for message in node.read(read).unwrap().messages {
+            read += 1;
+            assert!(payloads.insert(message.payload), "a message is stored twice");
+        }
+    }
 }
 
 /// Without ids, a message whose reply is lost is uncertain, and is not sent again.

@@ -28,7 +28,7 @@ struct Site {
     journal: Journal<&'static str>,
     path: String,
     request: Option<RequestId>,
-    /// Gets the channel of a request that is not answered.
+    /// Gets the channel of a request that is not answered, or not to its end.
     waiting: Sender<Channel<Part<Response>>>,
     _dropped: Guard,
 }
@@ -69,6 +69,11 @@ impl Handler for Site {
             "/panic-later" => {
                 self.begin_body(ctx)?;
                 panic!("on purpose")
+            }
+            "/body" => {
+                self.begin_body(ctx)?;
+                self.waiting.send(ctx.channel()).unwrap();
+                Ok(())
             }
             "/last" => ctx.write(Response::ok("bye").close().into()),
             "/timeout" => ctx.write(Response::from(StatusCode::GATEWAY_TIMEOUT).into()),
@@ -115,6 +120,7 @@ fn target(row: &str) -> (&'static str, bool) {
         "the client ends its stream while the handler works"
         | "the client resets the connection while the handler works" => ("/wait", false),
         "the client ends its stream while the handler works, with `half_close`" => ("/wait", true),
+        "the client of HTTP/1.0 ends its stream in the middle of the response" => ("/body", false),
         "an answer is late" => ("/timeout", false),
         _ => panic!("nothing tests the row {row:?}"),
     }
@@ -149,9 +155,10 @@ fn play(row: &str) -> (Vec<&'static str>, Vec<String>) {
         .bind("127.0.0.1:0")
         .unwrap();
     let mut client = connect(server.local_address());
-    let request = |path| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+    let version = if path == "/body" { "1.0" } else { "1.1" };
+    let request = |path| format!("GET {path} HTTP/{version}\r\nHost: a\r\n\r\n");
     client.write_all(request(path).as_bytes()).unwrap();
-    let channel = (path == "/wait").then(|| receive(&works));
+    let channel = (matches!(path, "/wait" | "/body")).then(|| receive(&works));
     let got = match row {
         "the client resets the connection while the handler works" => {
             socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();

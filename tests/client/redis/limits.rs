@@ -70,6 +70,31 @@ fn bytes_beyond_the_limit_are_handed_back() {
 }
 
 #[test]
+fn the_largest_limit_of_bytes_does_not_overflow() {
+    let group = group();
+    let (redis, _nobody) = unconnected(&group, RedisSettings::new().max_pending_bytes(usize::MAX));
+    let _largest = redis.call(RedisCommand::built_with(|_| ["PING"].into()).weight(usize::MAX));
+    let (resource, limit, _) = refusal(&redis, ["PING"]);
+    assert_eq!((resource, limit), (Resource::RedisCommandBytes, usize::MAX));
+    assert_eq!(redis.stats().pending_bytes, usize::MAX);
+}
+
+#[test]
+fn a_client_ends_when_one_of_its_connections_cannot_be_restored() {
+    let Some(server) = TestServer::real(&["--maxclients", "1"]) else { return };
+    let group = group();
+    let redis = RedisClient::builder(&group, &server.url)
+        .settings(RedisSettings::new().connections(2))
+        .backoff(Backoff::new().initial(ms(1)).max_delay(ms(1)).max_attempts(2))
+        .connect()
+        .unwrap();
+    done(redis.closed()).unwrap_err();
+    for _ in 0..4 {
+        assert_eq!(outcome(done(redis.call(["PING"]))), "closed");
+    }
+}
+
+#[test]
 fn a_command_that_waits_for_a_connection_fails_at_its_deadline_as_not_sent() {
     let group = group();
     let (redis, _nobody) = unconnected(&group, RedisSettings::new().command_timeout(ms(50)));

@@ -4,7 +4,7 @@ use crate::datagrams::Tell;
 use crate::support::{
     datagrams::{Event, echo, open, open_with, receive, socket},
     loops::{block, end, one_loop, the_loop, turn_until},
-    wait::done,
+    wait::{self, done},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -56,6 +56,28 @@ fn a_closed_channel_refuses_datagrams_and_completes_once() {
     turn_until(&group, |metrics| metrics.datagram_channels == 0);
     // Its port is free again.
     UdpSocket::bind(channel.local_address()).unwrap();
+    end(&group);
+}
+
+#[test]
+fn a_datagram_that_arrives_behind_the_end_of_its_channel_fails_with_closed() {
+    let group = one_loop();
+    let (_peer, address) = socket();
+    let (tell, told) = mpsc::channel();
+    let (_channel, _events) = open(&group, move |ctx, event| {
+        if matches!(event, Event::Active) {
+            let tell = tell.clone();
+            // Timers run behind the tasks of a turn.
+            ctx.schedule(Duration::ZERO, move |_, ctx| {
+                tell.send(ctx.channel().write_tracked_to("late", address).unwrap()).unwrap();
+                ctx.close();
+                Ok(())
+            });
+        }
+        Ok(())
+    });
+    let error = done(wait::receive(&told)).unwrap_err();
+    assert!(matches!(error, Error::Closed), "{error}");
     end(&group);
 }
 

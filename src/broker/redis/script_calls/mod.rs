@@ -302,7 +302,7 @@ impl ScriptCalls {
         partition: Partition,
         topics: Vec<TopicSeen>,
     ) -> Completion<PartitionTops> {
-        // A name, and other arguments.
+        // A name, and other arguments. At most `MIN_PENDING_BYTES`.
         let weight = WEIGHT + topics.iter().map(|seen| 256 + 3 * seen.topic.as_str().len()).sum::<usize>();
         let build = move |operations: &ScriptCalls, server: &ServerInfo| {
             let keys = operations.keys.partition(partition.get());

@@ -63,8 +63,6 @@ impl LaneState {
     }
 }
 
-impl PublishLane {}
-
 impl PendingMessage {
     pub(super) fn new(publication: Publication, completer: Completer<Published>, deadline: Instant) -> Self {
         let repeats_until = deadline.min(machine::now() + publication.window);
@@ -124,7 +122,9 @@ impl ScriptCalls {
             }
             operations.publish_command(partition, &publication, server)
         });
-        let left = pending.deadline.saturating_duration_since(machine::now());
+        // Later, a repetition could be stored as another message.
+        let until = if pending.is_uncertain { pending.repeats_until } else { pending.deadline };
+        let left = until.saturating_duration_since(machine::now());
         let command = command.weight(weight).affinity(partition.get().into()).timeout(left);
         let operations = self.clone();
         let replied = self.server(partition).client.call(command);

@@ -1,7 +1,7 @@
 //! The end of the peer's stream, behind its last messages.
 
 use super::super::{ChannelCore, InputHalf, ReadDemand, links::Batch, services::LoopServices};
-use crate::channel::{DecodePass, Pending, Readiness, close_cause::CloseCause, event::Event};
+use crate::channel::{DecodePass, Pending, Readiness, event::Event};
 
 impl ChannelCore {
     /// Handles the end of the peer's stream: decodes the kept bytes for the last time, then closes
@@ -57,7 +57,7 @@ impl ChannelCore {
             return;
         }
         if !self.state.config.half_close || self.state.status.output_has_ended() {
-            self.state.request_close(CloseCause::Clean);
+            self.close_behind_peer();
         }
         self.state.want_attention(services);
     }

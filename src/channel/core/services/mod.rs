@@ -36,6 +36,8 @@ use crate::{
     worker_pool::WorkerPool,
 };
 use log::Level;
+#[cfg(feature = "http")]
+use std::num::NonZeroU32;
 use std::{rc::Rc, sync::Arc, time::SystemTime};
 
 /// The limit of spare outbound buffers kept for the next writers. A turn's broadcasts take this
@@ -72,6 +74,9 @@ pub struct LoopServices {
     /// The last number that was assigned to a task of this loop's channels. Only tasks that wait
     /// for an answer, repeat or have a handle are numbered.
     pub(crate) numbered: u64,
+    /// The number of the last request that an HTTP server of this loop has begun.
+    #[cfg(feature = "http")]
+    requests: u32,
     /// Channels to flush, read or close before the turn ends; each at most once.
     pub(crate) attention: Vec<Key>,
     /// The time of day, read at most once per second.
@@ -133,6 +138,8 @@ impl LoopServices {
             executor: Executor::default(),
             limits: None,
             numbered: 0,
+            #[cfg(feature = "http")]
+            requests: 0,
             attention: Vec::new(),
             wall_clock: WallClock::default(),
             outbound,
@@ -149,6 +156,13 @@ impl LoopServices {
             spare_memory: 0,
             next_lease: None,
         }
+    }
+
+    /// Returns the number of another request, which repeats after 2^32 - 1 requests.
+    #[cfg(feature = "http")]
+    pub(crate) fn next_request(&mut self) -> NonZeroU32 {
+        self.requests = self.requests.checked_add(1).unwrap_or(1);
+        NonZeroU32::new(self.requests).unwrap_or(NonZeroU32::MIN)
     }
 
     /// Admits or refuses deferrable work.

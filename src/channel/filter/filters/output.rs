@@ -80,8 +80,8 @@ impl Filters {
         result
     }
 
-    /// Removes the filters that have finished with their output. Input that was kept for them goes on
-    /// with the next call.
+    /// Removes the filters that have finished with their output. Input that was kept for them goes
+    /// on with the next call.
     #[cold]
     fn remove_finished(&mut self) {
         for at in (0..self.begun).rev() {

@@ -2,15 +2,15 @@
 
 use super::task::RemoteDatagramTask;
 use crate::{
+    channel::Confirmation,
     event_loop::{SourceCommand, SourceInbox},
-    sync::Completer,
 };
 use bytes::Bytes;
 use std::net::SocketAddr;
 
 /// A command to a datagram channel. Dropped if the channel is closed.
 pub(crate) enum DatagramCommand {
-    Send { datagram: Bytes, to: Option<SocketAddr>, done: Option<Completer> },
+    Send { datagram: Bytes, to: Option<SocketAddr>, done: Option<Confirmation> },
     Run(RemoteDatagramTask),
     Close,
 }

@@ -18,13 +18,12 @@ use crate::{
     },
     pipeline::{Stage, StageContext},
 };
-use std::{num::NonZeroU32, sync::Arc};
+use std::sync::Arc;
 
 pub(super) struct ServerStage {
     settings: Arc<HttpServerSettings>,
     phase: Phase,
     /// The number of the next request.
-    next_request: NonZeroU32,
     /// The time for which the timer is set; `u64::MAX` if it is not.
     armed: u64,
     /// Whether parts of a body are dropped, because the last response of this connection was that
@@ -60,7 +59,6 @@ impl ServerStage {
         ServerStage {
             settings,
             phase: Phase::Idle { since: 0, has_partial_head: false },
-            next_request: NonZeroU32::MIN,
             armed: u64::MAX,
             drops_parts: false,
             is_aged: false,
@@ -101,6 +99,12 @@ impl ServerStage {
         self.end_because(ctx, CloseCause::Clean);
     }
 
+    /// Ends the connection of a client that has ended its stream. A response in progress is cut.
+    fn end_behind_client(&mut self, ctx: &mut Ctx<'_>) {
+        let is_cut = self.has_unfinished_output();
+        self.end_because(ctx, if is_cut { CloseCause::Cut } else { CloseCause::Clean });
+    }
+
     fn end_because(&mut self, ctx: &mut Ctx<'_>, cause: CloseCause) {
         self.phase = Phase::Ended { unfinished: self.has_unfinished_output() };
         ctx.close_because(cause);
@@ -121,8 +125,7 @@ impl ServerStage {
     }
 
     fn begin(&mut self, ctx: &mut Ctx<'_>, request: &mut Request) {
-        let id = RequestId::new(ctx.id(), self.next_request);
-        self.next_request = self.next_request.checked_add(1).unwrap_or(NonZeroU32::MIN);
+        let id = RequestId::new(ctx.id(), ctx.next_request());
         request.identify(id);
         let mut exchange = Exchange::begin(id, request, self.settings.max_discarded, nanos(ctx.now()));
         exchange.keep_alive &= !self.is_aged;
@@ -263,7 +266,7 @@ impl Stage for ServerStage {
                 exchange.keep_alive = false;
             }
             // Nothing to respond to, or an incomplete request.
-            _ => self.end(ctx),
+            _ => self.end_behind_client(ctx),
         }
         Ok(())
     }
