@@ -5,8 +5,8 @@
 //!
 //! Invariants: every loop of the group has one share, also if it is shutting down already. It is
 //! released once: when the accepted channels of the loop have ended, or with the share, however the
-//! loop ends. The last release wakes all loops. Any thread drops a share; the loop's thread releases
-//! it.
+//! loop ends. The last release wakes all loops. Any thread drops a share; the loop's thread
+//! releases it.
 
 use std::sync::{
     Arc, Weak,
