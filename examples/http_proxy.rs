@@ -54,8 +54,8 @@ struct Options {
     /// quiet stream of events needs more.
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     timeout: Duration,
-    /// Time in which a client, or the backend of a WebSocket connection, has to take what was sent.
-    /// Otherwise its connection is closed, which frees the connection to the backend.
+    /// Time limit for a client, or the backend of a WebSocket connection, to accept sent bytes.
+    /// Beyond it, its connection is closed, which frees the connection to the backend.
     #[arg(long, default_value = "60s", value_parser = humantime::parse_duration)]
     write_timeout: Duration,
     /// Number of event loops, each on its own thread; 0 selects two per processor.

@@ -357,8 +357,8 @@ impl OutboundBuffer {
             }
         }
         // Only the tail is left. Without this, the buffer of a writer that never lets it run empty
-        // would grow without bound. The rest that moves is no longer than what was sent since the
-        // last time.
+        // would grow without bound. Each byte moves once on average, because at most as many bytes
+        // move as were sent since the last move.
         if self.head >= KEEP_CAPACITY.max(self.len) {
             self.tail.drain(..self.head);
             self.head = 0;

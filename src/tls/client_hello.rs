@@ -111,8 +111,8 @@ fn message(mut records: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     })
 }
 
-/// Returns whether a record can be a part of a message. Its version has no meaning (RFC 8446,
-/// section 5.1); rustls refuses some of them.
+/// Returns whether a record can be a part of a message. The version of the record is ignored (RFC
+/// 8446, section 5.1); rustls refuses some versions.
 fn is_handshake(header: &[u8]) -> bool {
     header[0] == HANDSHAKE && (1..=MAX_PLAIN).contains(&record_len(header))
 }

@@ -128,7 +128,7 @@ struct Pool {
     changed: Condvar,
 }
 
-/// The number of waiting items that a submission looks at, to find cancelled ones.
+/// The limit of waiting items that a submission checks for cancellation.
 const MAX_LOOKS: usize = 1024;
 
 #[derive(Default)]

@@ -305,7 +305,7 @@ pub(super) fn is_about_the_address(error: &Error) -> bool {
     }
 }
 
-/// Returns whether the loop has no room for another connection, or the process no descriptor.
+/// Returns whether the loop is full, or the process is out of descriptors.
 pub(super) fn lacks_room(error: &Error) -> bool {
     match error {
         Error::Full { resource, .. } => *resource == Resource::Connections,

@@ -4,8 +4,8 @@
 //! before it has failed, or has not been connected within the connection attempt delay. The first
 //! connection wins: its handshake begins, and the other attempts are cancelled. If the handshake of
 //! the winner fails, the whole attempt fails. No further address is tried after an error that is
-//! not about the address, for example that of a loop that has ended. An attempt that finds the loop
-//! full waits for the end of another one, which may hold what is missing.
+//! not about the address, for example that of a loop that has ended. If the loop is full, an
+//! attempt waits for the end of another one, whose place or descriptor it may get.
 //!
 //! Invariants: the callback is called once, or dropped with the loop. At most one attempt per
 //! address reaches the network, all on one loop. No lock is held while an attempt begins, ends or

@@ -106,8 +106,9 @@ const MAX_SERVERS: usize = 16;
 ///
 /// - A message, a notification, and the changes of an update with 256 bytes for each have at most
 ///   `max_bulk_len` less 512 bytes. Larger ones fail with [`Error::Setting`].
-/// - The client must allow at least 6,100 elements (`max_elements`), for 1,000 topics in one
-///   question.
+/// - The client must allow at least 6,100 elements (`max_elements`) and 1 MiB of waiting commands
+///   ([`max_pending_bytes`](crate::redis::RedisSettings::max_pending_bytes)), for 1,000 topics in
+///   one question.
 /// - A map has at most half as many entries as a reply has elements (`max_elements`), less 4. With
 ///   the default, that is 32,764. Further entries are not set.
 /// - A map is read in one reply: 16 MiB, or four times `max_bulk_len` if that is more, less 64 KiB.

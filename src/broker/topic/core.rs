@@ -356,8 +356,8 @@ impl<M: Clone + Send + Sync + 'static> FollowedTopic for TopicCore<M> {
 
     fn close(self: Arc<Self>) {
         let (joining, ready) = self.change(|state| {
-            // Also those that have their messages already: a delayed topic may not admit them any
-            // more.
+            // Includes members that have their messages already, because a delayed topic may never
+            // admit them.
             let waiting: Vec<JoinerId> = state.joining.keys().copied().collect();
             let leave = |joiner| {
                 state.follower.leave(joiner);

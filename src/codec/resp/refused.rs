@@ -1,9 +1,10 @@
-//! `Refused`: why a message has no value.
+//! `Refused`: the error of a message whose end is known.
 
 use super::error::RespError;
 use crate::error::PeerError;
 
-/// Why a message whose end was found has no value.
+/// The error of a message whose end is known. The codec continues behind it, if the error allows
+/// that.
 #[derive(Debug)]
 pub(super) enum Refused {
     Invalid(RespError),

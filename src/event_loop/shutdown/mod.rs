@@ -174,7 +174,7 @@ impl Shutdown {
         self.accepted_left = self.accepted_left.saturating_sub(1);
     }
 
-    /// Returns whether this loop has no accepted channels any more.
+    /// Returns whether all accepted channels of this loop have ended.
     pub(super) fn accepted_have_ended(&self) -> bool {
         self.accepted_left == 0 && self.mail_reached
     }

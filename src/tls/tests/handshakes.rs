@@ -110,7 +110,7 @@ fn a_client_hello_that_ends_in_a_record_of_ssl_2_is_read() {
 
 #[test]
 fn a_record_that_ends_a_client_hello_ends_it_in_any_segments() {
-    // A message of two bytes so far. The next record is too long.
+    // The first two bytes of a message, and a record that is too long.
     let input = [22, 3, 1, 0, 2, 1, 19, 22, 15, 3, 97, 0, 0, 0, 0];
     for first in 0..=input.len() {
         let mut hello = ClientHello::default();
