@@ -53,8 +53,8 @@ pub trait Chooser: Send + Sync {
     fn choose(&self, event_loops: &[EventLoop]) -> usize;
 }
 
-/// Chooses the loops in turn. This is the default. Loops that are shutting down are
-/// chosen only if all loops are, and loops that have ended only if all have.
+/// Chooses the loops in turn. This is the default. Loops that are shutting down are chosen only if
+/// all loops are, and loops that have ended only if all have.
 ///
 /// Round robin is fair if connections are alike. A mix of long and short connections can become
 /// unbalanced: see [`LeastConnections`].

@@ -387,25 +387,39 @@ impl Chooser for At {
     }
 }
 
+/// An accepted channel on the third loop of a group, and a connection to a backend on the first.
+struct Apart {
+    group: EventLoopGroup,
+    upstream: Channel<Bytes>,
+    peer: TcpStream,
+    _backend: TcpListener,
+}
+
+impl Apart {
+    fn start() -> Self {
+        let at = Arc::new(AtomicUsize::new(0));
+        let group = EventLoopGroup::builder().threads(3).chooser(At(at.clone())).build().unwrap();
+        let backend = TcpListener::bind("127.0.0.1:0").unwrap();
+        let upstream = ClientBootstrap::new(&group)
+            .pipeline(|_| Pipeline::codec(RawBytes).on_read(|_, _| Ok(())))
+            .connect(backend.local_addr().unwrap());
+        let upstream = done(upstream).unwrap();
+        at.store(2, SeqCst);
+        let server = ServerBootstrap::new(&group)
+            .pipeline(|_| Pipeline::codec(Line::new()).handler(Stays))
+            .bind("127.0.0.1:0")
+            .unwrap();
+        let peer = connect(server.local_address());
+        wait_until("the channel", || group.metrics()[2].channels == 1);
+        Apart { group, upstream, peer, _backend: backend }
+    }
+}
+
 /// The loop that has never started ends during the first request. The second one comes from there,
 /// as it could from another thread, before the first one has reached all loops.
 #[test]
 fn a_second_request_during_the_first_does_not_end_outgoing_channels_early() {
-    let at = Arc::new(AtomicUsize::new(0));
-    let group = EventLoopGroup::builder().threads(3).chooser(At(at.clone())).build().unwrap();
-    let backend = TcpListener::bind("127.0.0.1:0").unwrap();
-    let upstream = ClientBootstrap::new(&group)
-        .pipeline(|_| Pipeline::codec(RawBytes).on_read(|_, _| Ok(())))
-        .connect(backend.local_addr().unwrap());
-    let upstream = done(upstream).unwrap();
-    at.store(2, SeqCst);
-    let server = ServerBootstrap::new(&group)
-        .pipeline(|_| Pipeline::codec(Line::new()).handler(Stays))
-        .bind("127.0.0.1:0")
-        .unwrap();
-    let mut peer = connect(server.local_address());
-    wait_until("the channel", || group.metrics()[2].channels == 1);
-
+    let Apart { group, upstream, mut peer, _backend } = Apart::start();
     let again = group.clone();
     group.event_loops()[1].terminated().on_complete(move |_| again.shutdown(within(HOUR)).detach());
     let report = group.shutdown(within(HOUR));
@@ -420,21 +434,7 @@ fn a_second_request_during_the_first_does_not_end_outgoing_channels_early() {
 /// The loop with the accepted channel was shut down before its group.
 #[test]
 fn the_shutdown_of_a_group_awaits_a_loop_that_is_shutting_down_already() {
-    let at = Arc::new(AtomicUsize::new(0));
-    let group = EventLoopGroup::builder().threads(3).chooser(At(at.clone())).build().unwrap();
-    let backend = TcpListener::bind("127.0.0.1:0").unwrap();
-    let upstream = ClientBootstrap::new(&group)
-        .pipeline(|_| Pipeline::codec(RawBytes).on_read(|_, _| Ok(())))
-        .connect(backend.local_addr().unwrap());
-    let upstream = done(upstream).unwrap();
-    at.store(2, SeqCst);
-    let server = ServerBootstrap::new(&group)
-        .pipeline(|_| Pipeline::codec(Line::new()).handler(Stays))
-        .bind("127.0.0.1:0")
-        .unwrap();
-    let mut peer = connect(server.local_address());
-    wait_until("the channel", || group.metrics()[2].channels == 1);
-
+    let Apart { group, upstream, mut peer, _backend } = Apart::start();
     group.event_loops()[2].shutdown(within(HOUR)).detach();
     assert_eq!(read_n(&mut peer, 4), b"bye\n");
     let report = group.shutdown(within(HOUR));

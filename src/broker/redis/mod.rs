@@ -27,7 +27,7 @@ use crate::{
 };
 use followed::Followed;
 use keys::Keys;
-use script_calls::{BrokerTimes, ScriptCalls};
+use script_calls::{BrokerTimes, LARGEST_QUESTION, ScriptCalls};
 use server::{ServerDemands, StoreServer};
 use std::{
     fmt,
@@ -48,8 +48,9 @@ const KEEP_IDLE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// others, and an update 4 for each change.
 const MIN_ELEMENTS: usize = 6 * TopicSeen::LIMIT + 100;
 
-/// The smallest limit for the bytes of commands that wait. A question has up to 856 for each topic.
+/// The smallest limit for the bytes of commands that wait.
 const MIN_PENDING_BYTES: usize = 1024 * 1024;
+const _: () = assert!(LARGEST_QUESTION <= MIN_PENDING_BYTES);
 
 /// The largest number of servers.
 const MAX_SERVERS: usize = 16;

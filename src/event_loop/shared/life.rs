@@ -5,7 +5,7 @@
 
 use super::LoopShared;
 use crate::{
-    error::{Error, Result, caught},
+    error::{Error, Result},
     event_loop::{
         AcceptedShare, ShutdownReport, ShutdownRequest,
         mail::LoopMail,
@@ -218,12 +218,10 @@ impl LoopShared {
         let before = self.end.terminated.change(|now| (std::mem::replace(now, done), ()));
         if let Termination::Awaited(mut waiting) = before {
             for completer in waiting.take() {
-                let result = match &cause {
+                completer.complete(match &cause {
                     None => Ok(()),
                     Some(cause) => Err(Error::panicked(cause.as_str())),
-                };
-                // A callback that panics must not keep the result from the others.
-                caught(|| completer.complete(result));
+                });
             }
         }
     }

@@ -50,7 +50,6 @@ pub(crate) use request::end_and_report;
 use crate::{
     channel::Scheduled,
     clock::{END_OF_TIME, TimeSource},
-    error::caught,
     id::Key,
     metrics::Metrics,
 };
@@ -207,8 +206,7 @@ impl Shutdown {
     pub(crate) fn cancel(&mut self, task: &dyn Scheduled) {
         self.report.tasks_cancelled += u64::from(task.is_waiting());
         task.set_queue_key(None);
-        // A callback of its completion may panic, and so may the log about that.
-        caught(|| task.abandon());
+        task.abandon();
     }
 
     /// Returns the next channel to notify, if it is due.

@@ -91,9 +91,10 @@ impl EventLoop {
                     caught(|| core.pin(&shared.name));
                 }
                 let mut turn = None;
-                match caught(|| turn = Some(make(shared.clone()))) {
-                    Some(cause) => end_unborn(&shared, cause),
-                    None => turn.into_iter().for_each(|turn| live(turn, watchdog_thread.clone())),
+                let cause = caught(|| turn = Some(make(shared.clone())));
+                match turn {
+                    Some(turn) => live(turn, watchdog_thread),
+                    None => end_unborn(&shared, cause),
                 }
             };
             std::thread::Builder::new().name(name).spawn(body).map(drop)
@@ -217,12 +218,14 @@ fn live(mut turn: Turn, watchdog_thread: Option<Arc<WatchdogThread>>) {
 }
 
 /// Ends a loop whose turn could not be made: the clock of the program has panicked.
-fn end_unborn(shared: &LoopShared, cause: String) {
-    caught(|| log::error!("{}: the loop has panicked at its start: {cause}", shared.name));
+fn end_unborn(shared: &LoopShared, cause: Option<String>) {
+    if let Some(cause) = &cause {
+        caught(|| log::error!("{}: the loop has panicked at its start: {cause}", shared.name));
+    }
     shared.advance(LifeState::ShutDown);
     shared.run_hooks();
     shared.advance(LifeState::Terminated);
-    shared.set_terminated(Some(cause));
+    shared.set_terminated(cause);
 }
 
 /// Drops the loop's values, and breaks the cycles among them: a task may own its handle, and a

@@ -125,8 +125,8 @@ impl RedisClientBuilder {
     }
 
     /// Sets the delays between attempts to connect. With
-    /// [`max_attempts`](Backoff::max_attempts), the client closes after the last
-    /// failed attempt of any of its connections.
+    /// [`max_attempts`](Backoff::max_attempts), the client closes after the last failed attempt of
+    /// any of its connections.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
         self

@@ -38,6 +38,13 @@ const MAX_OFFSET: u64 = 1 << 53;
 /// The bytes that an operation without a payload counts for in the limits of the client.
 const WEIGHT: usize = 512;
 
+/// The weight of a topic in a question, besides three times its name.
+const TOPIC_WEIGHT: usize = 256;
+
+/// The weight of the largest question for the positions of topics.
+pub(super) const LARGEST_QUESTION: usize =
+    WEIGHT + TopicSeen::LIMIT * (TOPIC_WEIGHT + 3 * TopicName::MAX_LEN);
+
 /// The largest number of messages that wait for a recovery of their lanes.
 const MAX_WAITING: usize = 16_384;
 
@@ -302,8 +309,8 @@ impl ScriptCalls {
         partition: Partition,
         topics: Vec<TopicSeen>,
     ) -> Completion<PartitionTops> {
-        // A name, and other arguments. At most `MIN_PENDING_BYTES`.
-        let weight = WEIGHT + topics.iter().map(|seen| 256 + 3 * seen.topic.as_str().len()).sum::<usize>();
+        let topic_weight = |seen: &TopicSeen| TOPIC_WEIGHT + 3 * seen.topic.as_str().len();
+        let weight = WEIGHT + topics.iter().map(topic_weight).sum::<usize>();
         let build = move |operations: &ScriptCalls, server: &ServerInfo| {
             let keys = operations.keys.partition(partition.get());
             let mut names = vec![keys.sequence()];

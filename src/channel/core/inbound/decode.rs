@@ -10,9 +10,9 @@
 //! the channel has a wire log. The order of callbacks is the same.
 //!
 //! Invariants: each message comes once, in the order of its bytes. A codec that fails without
-//! consuming a byte is called once more, and then the channel closes. So it does if pipelines that
-//! replace one another make no progress. Runs on the channel's loop.
-//! Does not read the transport.
+//! consuming a byte is called once more, and then the channel closes. The channel also closes if
+//! pipelines replace one another without progress. Runs on the channel's loop. Does not read the
+//! transport.
 
 use super::super::{ChannelCore, life::AT_ONCE, links::Batch, services::LoopServices, status::Memory};
 use crate::{

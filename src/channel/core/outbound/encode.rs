@@ -136,10 +136,8 @@ impl ChannelState {
     /// several of it can write all of them. Returns the limit.
     pub(crate) fn limit_for_message(&mut self) -> usize {
         let limit = self.outbound.limit(&self.config);
-        if self.is_writable()
-            && let Some(lease) = &mut self.outbound.lease
-        {
-            lease.admit();
+        if self.is_writable() {
+            self.outbound.admit();
         }
         limit
     }
@@ -148,9 +146,7 @@ impl ChannelState {
     #[cfg(any(feature = "redis", feature = "websocket"))]
     pub(crate) fn lift_limit_for_message(&mut self) -> usize {
         let limit = self.outbound.limit(&self.config);
-        if let Some(lease) = &mut self.outbound.lease {
-            lease.admit();
-        }
+        self.outbound.admit();
         limit
     }
 

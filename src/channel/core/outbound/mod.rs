@@ -171,11 +171,17 @@ impl Outbound {
         }
     }
 
-    /// Lifts the limit for a message that was accepted when it was submitted.
-    fn admit(&mut self, config: &ChannelConfig) {
-        if config.overflow != Overflow::DropOldest
-            && let Some(lease) = &mut self.lease
-        {
+    /// Lifts the limit for a message that was accepted when it was submitted. With `DropOldest`,
+    /// messages are dropped for it instead.
+    fn admit_queued(&mut self, config: &ChannelConfig) {
+        if config.overflow != Overflow::DropOldest {
+            self.admit();
+        }
+    }
+
+    /// Lifts the limit for one message.
+    fn admit(&mut self) {
+        if let Some(lease) = &mut self.lease {
             lease.admit();
         }
     }

@@ -36,7 +36,7 @@ impl ChannelCore {
         let mut overflowed = false;
         self.call(services, |links, state, services| {
             if reserved.admitted {
-                state.outbound.admit(&state.config);
+                state.outbound.admit_queued(&state.config);
             }
             let written = write(links, state, services, message, latest);
             let Err(error) = written else {
@@ -118,7 +118,7 @@ impl ChannelCore {
         let latest = memo.latest;
         self.call(services, |links, state, services| {
             if reserved.is_some_and(|reserved| reserved.admitted) {
-                state.outbound.admit(&state.config);
+                state.outbound.admit_queued(&state.config);
             }
             state.before_write();
             match links.write_shared(state, services, message, memo) {
