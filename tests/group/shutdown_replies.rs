@@ -392,13 +392,16 @@ struct Apart {
     group: EventLoopGroup,
     upstream: Channel<Bytes>,
     peer: TcpStream,
+    clock: ManualClock,
     _backend: TcpListener,
 }
 
 impl Apart {
     fn start() -> Self {
         let at = Arc::new(AtomicUsize::new(0));
-        let group = EventLoopGroup::builder().threads(3).chooser(At(at.clone())).build().unwrap();
+        let clock = ManualClock::new();
+        let builder = EventLoopGroup::builder().threads(3).chooser(At(at.clone()));
+        let group = builder.clock(clock.clone()).build().unwrap();
         let backend = TcpListener::bind("127.0.0.1:0").unwrap();
         let upstream = ClientBootstrap::new(&group)
             .pipeline(|_| Pipeline::codec(RawBytes).on_read(|_, _| Ok(())))
@@ -411,7 +414,7 @@ impl Apart {
             .unwrap();
         let peer = connect(server.local_address());
         wait_until("the channel", || group.metrics()[2].channels == 1);
-        Apart { group, upstream, peer, _backend: backend }
+        Apart { group, upstream, peer, clock, _backend: backend }
     }
 }
 
@@ -419,7 +422,7 @@ impl Apart {
 /// as it could from another thread, before the first one has reached all loops.
 #[test]
 fn a_second_request_during_the_first_does_not_end_outgoing_channels_early() {
-    let Apart { group, upstream, mut peer, _backend } = Apart::start();
+    let Apart { group, upstream, mut peer, _backend, .. } = Apart::start();
     let again = group.clone();
     group.event_loops()[1].terminated().on_complete(move |_| again.shutdown(within(HOUR)).detach());
     let report = group.shutdown(within(HOUR));
@@ -434,7 +437,7 @@ fn a_second_request_during_the_first_does_not_end_outgoing_channels_early() {
 /// The loop with the accepted channel was shut down before its group.
 #[test]
 fn the_shutdown_of_a_group_awaits_a_loop_that_is_shutting_down_already() {
-    let Apart { group, upstream, mut peer, _backend } = Apart::start();
+    let Apart { group, upstream, mut peer, _backend, .. } = Apart::start();
     group.event_loops()[2].shutdown(within(HOUR)).detach();
     assert_eq!(read_n(&mut peer, 4), b"bye\n");
     let report = group.shutdown(within(HOUR));
@@ -444,6 +447,21 @@ fn the_shutdown_of_a_group_awaits_a_loop_that_is_shutting_down_already() {
     drop(peer);
     let report = done(report).unwrap();
     assert_eq!((report.channels, report.graceful), (2, 2), "{report}");
+}
+
+/// The loop without accepted channels waits for its quiet period.
+#[test]
+fn a_loop_whose_accepted_channels_have_ended_does_not_delay_the_others() {
+    let Apart { group, upstream, mut peer, clock, _backend } = Apart::start();
+    let quiet = ShutdownOptions::new().quiet_period(HOUR).timeout(2 * HOUR);
+    group.event_loops()[2].shutdown(quiet).detach();
+    assert_eq!(read_n(&mut peer, 4), b"bye\n");
+    let report = group.shutdown(within(2 * HOUR));
+    drop(peer);
+    done(upstream.closed()).unwrap();
+    assert!(!group.event_loops()[2].is_terminated());
+    clock.advance(HOUR);
+    done(report).unwrap();
 }
 
 /// Loops that were never started end at once. The others serve the replies in flight.
