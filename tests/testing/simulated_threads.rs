@@ -1,11 +1,15 @@
 //! Threads of simulated nodes that are killed, wait in destructors, are stuck, or are left behind.
 
+use crate::support::servers::Quiet;
 use bytes::Bytes;
 use netwheel::{
     Completion,
     codec::RawBytes,
     prelude::*,
-    testing::simulation::{Exploration, Faults, Journal, NodeId, Simulation, sleep, sometimes},
+    testing::{
+        EmbeddedChannel,
+        simulation::{Exploration, Faults, Journal, NodeId, Simulation, chance, sleep, sometimes},
+    },
     timer::HashedWheelTimer,
     worker_pool::WorkerPool,
 };
@@ -81,6 +85,39 @@ fn a_killed_thread_that_catches_its_panic_is_stopped_by_its_next_call() {
         Ok(())
     };
     end_in_each_way(main, |n| steps.with(|steps| assert_eq!(*steps, vec!["caught"; n])));
+}
+
+/// A thread that is killed before it takes a lock of the crate runs on to its next wait. It must not
+/// unwind while it records something, because the records belong to several nodes.
+#[test]
+fn a_killed_thread_records_its_last_step_without_poisoning_the_records() {
+    let mut kills_at_locks = 0;
+    for seed in 0..50 {
+        let faults = Faults::none().rate("thread-preempted", 500_000);
+        let mut simulation = Simulation::with_faults(seed, &faults);
+        let records = Arc::new(Mutex::new((0, 0)));
+        let shared = records.clone();
+        let node = simulation.node("one", "10.0.0.1", move || {
+            let mut channel = EmbeddedChannel::new(Pipeline::codec(RawBytes).handler(Quiet));
+            loop {
+                shared.lock().unwrap().0 += 1;
+                channel.run_pending();
+                let mut records = shared.lock().unwrap();
+                sometimes("a step");
+                chance("a step", 500_000);
+                records.1 += 1;
+                drop(records);
+                sleep(Duration::from_micros(1));
+            }
+        });
+        simulation.run_for(SECOND / 100).unwrap();
+        let before = records.lock().unwrap().1;
+        simulation.kill(node);
+        let (begun, ended) = *records.lock().unwrap();
+        assert_eq!(begun, ended);
+        kills_at_locks += usize::from(ended > before);
+    }
+    assert!(kills_at_locks > 0);
 }
 
 #[test]

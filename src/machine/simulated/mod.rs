@@ -44,7 +44,9 @@ pub(crate) use mask::{Mask, Operation};
 pub(crate) use run::{LoopRun, Next, Polled, ReadyEvent};
 pub(crate) use socket::SimulatedSocket;
 pub(crate) use states::States;
-pub(crate) use threads::{is_thread, notify, pause, race_point_at_lock, resume_killed, stop_killed, wait};
+pub(crate) use threads::{
+    is_thread, notify, pause, race_point_at_lock, resume_killed, resume_unwinding, wait,
+};
 pub(crate) use trace::{Happening, Record};
 pub(crate) use world::{
     BindOptions, Condition, LinkSettings, MakeLoop, SimulatedPoll, SimulatedWaker, StartedLoop, World,

@@ -3,9 +3,11 @@
 //! A thread is a real one, because programs block in `main` and in workers. It runs only while it
 //! has its turn (`turns`), and gives the turn back in a wait of this crate, and at its end.
 //!
-//! A thread whose node was killed is unwound from its wait. If its panic is caught, the next wait
-//! and the next race point continue the unwinding. Its destructors do not wait: their waits end at
-//! once, as if their time had passed, because a second panic would end the test process.
+//! A thread whose node was killed is unwound from its wait. If it is killed before it takes a lock
+//! of the crate, it runs on to its next wait or submission, because destructors take locks. If its
+//! panic is caught, the next wait and the next race point continue the unwinding. Its destructors do
+//! not wait: their waits end at once, as if their time had passed, because a second panic would end
+//! the test process.
 //!
 //! A loop that waits keeps the driver. So only threads of its own node run during the wait.
 
@@ -55,7 +57,7 @@ fn index_of_thread() -> Option<usize> {
     THREAD.get()
 }
 
-fn is_unwound() -> bool {
+fn is_killed() -> bool {
     WAITS_OF_KILLED.get().is_some()
 }
 
@@ -74,7 +76,7 @@ pub(super) fn spawn(machine: Machine, name: String, body: Box<dyn FnOnce() + Sen
             catch_unwind(AssertUnwindSafe(|| drop(body))).err()
         };
         // A panic after the kill is one of code that has caught the unwinding.
-        let message = panic.filter(|_| !is_unwound()).map(|panic| message(&*panic));
+        let message = panic.filter(|_| !is_killed()).map(|panic| message(&*panic));
         drop(entered);
         machine.lock().end_thread(index, message);
         machine.shared().turns.end(index);
@@ -145,11 +147,11 @@ fn wait_in_thread(
     condition: Option<Condition>,
     timeout: Option<Duration>,
 ) -> bool {
-    if is_unwound() {
+    if is_killed() {
         return give_up(machine, index);
     }
     let deadline = give_turn_back(machine, index, condition, timeout);
-    if is_unwound() {
+    if is_killed() {
         return give_up(machine, index);
     }
     deadline.is_some_and(|deadline| machine.lock().now() >= deadline)
@@ -195,9 +197,17 @@ fn give_up(machine: &Machine, index: usize) -> bool {
 }
 
 /// Continues the unwinding of a killed thread whose panic was caught, where the thread does not
-/// wait. Does nothing on other threads and in destructors.
-pub(crate) fn stop_killed() {
-    if is_unwound()
+/// wait. Does not begin it, because the caller may hold a lock of the program that other nodes use.
+pub(crate) fn resume_unwinding() {
+    if WAITS_OF_KILLED.get().is_some_and(|waits| waits > 0) {
+        unwind_killed();
+    }
+}
+
+/// Begins or continues the unwinding of a killed thread. Does nothing on other threads and in
+/// destructors.
+fn unwind_killed() {
+    if is_killed()
         && !thread::panicking()
         && let (Some(machine), Some(index)) = (current(), index_of_thread())
     {
@@ -285,14 +295,14 @@ impl Drop for Preempted<'_> {
 #[cold]
 pub(super) fn race_point() {
     race_point_at_lock();
-    stop_killed();
+    unwind_killed();
 }
 
 /// Like [`race_point`], before the caller takes a lock. Does not unwind a thread that is killed
 /// there, because destructors take locks.
 #[cold]
 pub(crate) fn race_point_at_lock() {
-    if holds_a_lock() || is_unwound() || thread::panicking() {
+    if holds_a_lock() || is_killed() || thread::panicking() {
         return;
     }
     let Some(machine) = current() else { return };

@@ -1,4 +1,7 @@
 //! What programs of a simulation call.
+//!
+//! All but [`sleep`] may be called while the program holds a lock of its own: no other thread runs in
+//! the meantime.
 
 use crate::machine::simulated;
 use std::time::Duration;
@@ -16,7 +19,7 @@ pub fn sleep(time: Duration) {
 /// Draws a seed for a random number generator of the calling program. `None` outside of a
 /// simulation.
 pub fn seed() -> Option<u64> {
-    simulated::stop_killed();
+    simulated::resume_unwinding();
     crate::machine::seed()
 }
 
@@ -49,7 +52,7 @@ pub fn chance(name: &'static str, per_million: u32) -> bool {
         !name.contains(['@', '=', ';']),
         "the name of an operation is {name:?}; it must not contain @, = or ;"
     );
-    simulated::stop_killed();
+    simulated::resume_unwinding();
     simulated::chance(name, per_million)
 }
 
@@ -57,7 +60,7 @@ pub fn chance(name: &'static str, per_million: u32) -> bool {
 /// example a reconnect during a shutdown. [`Explored`](super::Explored) has the counters. Does
 /// nothing outside of a simulation.
 pub fn sometimes(what: &'static str) {
-    simulated::stop_killed();
+    simulated::resume_unwinding();
     if let Some(machine) = simulated::current() {
         *machine.lock().sometimes.entry(what).or_default() += 1;
     }

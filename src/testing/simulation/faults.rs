@@ -20,7 +20,8 @@ use crate::machine::simulated::{self, Fault};
 ///
 /// The faults of scheduling are not among [`all`](Faults::all), because they require that no thread
 /// of the program calls this crate while it holds a lock of its own. A
-/// [`Journal`](super::Journal) may be used there. [`with_races`](Faults::with_races) adds them.
+/// [`Journal`](super::Journal), [`sometimes`](super::sometimes), [`chance`](super::chance) and
+/// [`seed`](super::seed) may be used there. [`with_races`](Faults::with_races) adds them.
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Faults {
