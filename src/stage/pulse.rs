@@ -113,8 +113,9 @@ impl Pulse {
             if is_stuck && !self.dead {
                 return (self.die(now, stirred), later);
             }
-            // A busy peer that has recovered may not have been pinged since.
-            self.dead = is_stuck;
+            // A busy peer that has recovered may not have been pinged since. One that takes bytes
+            // and answers no ping has not recovered.
+            self.dead = is_stuck || self.dead && self.unanswered > settings.misses;
         }
         let quiet_since = if pings_silence { written.min(self.alive) } else { written };
         let due = quiet_since.max(self.pinged).saturating_add(settings.interval);

@@ -332,6 +332,21 @@ fn a_busy_peer_that_stalls_twice_is_reported_twice() {
 }
 
 #[test]
+fn a_dead_peer_that_takes_bytes_and_answers_nothing_is_reported_once() {
+    let mut peer = Peer::new(heartbeat().max_misses(0).on_dead(OnDead::Report));
+    let (_, log) = peer.after(10 * INTERVAL);
+    assert_eq!(log.len(), 1, "{log:?}");
+    for _ in 0..3 {
+        peer.channel.set_outbound_room(Some(1));
+        peer.write();
+        peer.after(INTERVAL);
+        peer.channel.set_outbound_room(None);
+        let (sent, log) = peer.after(10 * INTERVAL);
+        assert!(!sent.contains("PING") && log.is_empty(), "{sent} {log:?}");
+    }
+}
+
+#[test]
 fn pings_are_spread_over_the_jitter_and_never_early() {
     const WINDOW: Duration = Duration::from_secs(2);
     let mut at = Vec::new();

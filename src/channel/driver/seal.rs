@@ -38,11 +38,14 @@ pub(super) fn fail(core: &mut ChannelCore, services: &mut LoopServices, error: E
 
 /// Seals pending bytes up to the limit. Returns the number of bytes for the transport.
 pub(super) fn seal(core: &mut ChannelCore, services: &mut LoopServices) -> usize {
+    let is_due = |core: &ChannelCore| core.state.extras.filters().is_some_and(Filters::is_due);
+    // A call that was due before waits for the read, perhaps for a traffic limit.
+    let was_due = is_due(core);
     if let Err(error) = core.state.seal(services) {
         fail(core, services, error);
         return 0;
     }
-    if core.state.extras.filters().is_some_and(Filters::is_due) {
+    if !was_due && is_due(core) {
         // Input that was kept for a filter which has finished with its output.
         core.state.status.set(Readiness::MAYBE_READABLE);
         core.state.want_attention(services);

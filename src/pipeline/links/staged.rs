@@ -59,8 +59,7 @@ impl<L: Links, S: Stage<ReadIn = L::Read, WriteOut = L::Write>> Links for Staged
                     Ok(Some(out)) => return Ok(Some(out)),
                     Ok(None) => {}
                     Err(error) => {
-                        // A queued message consumes no input, but it is gone.
-                        state.status.note_progress();
+                        state.status.note_queued_failure();
                         return Err(error);
                     }
                 }
@@ -77,8 +76,7 @@ impl<L: Links, S: Stage<ReadIn = L::Read, WriteOut = L::Write>> Links for Staged
                 Ok(Some(out)) => return Ok(Some(out)),
                 Ok(None) => {}
                 Err(error) => {
-                    // A queued message consumes no input, but it is gone.
-                    state.status.note_progress();
+                    state.status.note_queued_failure();
                     return Err(error);
                 }
             }

@@ -203,7 +203,8 @@ pub trait Stage: Sized + 'static {
     /// ```
     ///
     /// # Errors
-    /// An error is handled like an error from [`read`](Stage::read).
+    /// An error is handled like an error from [`read`](Stage::read). If 1,024 queued messages fail
+    /// one after the other, while no byte is read and no message delivered, the channel closes.
     fn read_more(&mut self, ctx: &mut StageContext<'_, Self>) -> Result<Option<Self::ReadOut>> {
         Ok(None)
     }

@@ -672,6 +672,55 @@ fn a_stage_that_refuses_its_own_queued_messages_in_a_row_does_not_end_the_channe
     assert!(channel.is_open());
 }
 
+/// Keeps a message that it refuses, for ever.
+#[derive(Default)]
+struct Keeps {
+    refused: Option<Bytes>,
+}
+
+impl Stage for Keeps {
+    type ReadIn = Bytes;
+    type ReadOut = Bytes;
+    type WriteIn = Bytes;
+    type WriteOut = Bytes;
+
+    fn read(&mut self, _: &mut StageContext<'_, Self>, message: Bytes) -> Result<Option<Bytes>> {
+        self.refused = Some(message);
+        Ok(None)
+    }
+
+    fn has_more(&self) -> bool {
+        self.refused.is_some()
+    }
+
+    fn read_more(&mut self, _: &mut StageContext<'_, Self>) -> Result<Option<Bytes>> {
+        Err(Error::other("refused"))
+    }
+
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Bytes) -> Result {
+        ctx.write(message)
+    }
+}
+
+#[test]
+fn a_stage_that_refuses_the_same_queued_message_again_and_again_ends_the_channel() {
+    for ends in [false, true] {
+        let log = Log::new();
+        let handler = Recorder::exactly(&log, |_, _| Ok(()));
+        let options = ChannelOptions::new().half_close(true);
+        let pipeline = Pipeline::codec(Line::new()).stage(Keeps::default()).handler(handler.half_open());
+        let mut channel = EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap();
+        let _ = channel.write_inbound(b"a\nb\n");
+        if ends {
+            channel.end_inbound();
+        }
+        channel.run_pending();
+        assert!(channel.is_closed());
+        let errors = log.take().into_iter().filter(|call| call == "error refused").count();
+        assert_eq!(errors, 1025, "1,024 in a row after one that has consumed a line");
+    }
+}
+
 /// Has two messages for each byte, the second one queued. Refuses `!` without consuming it.
 #[derive(Default)]
 struct Pairs {

@@ -11,7 +11,7 @@
 //!
 //! Invariants: each message comes once, in the order of its bytes. A codec that fails without
 //! consuming a byte is called once more, and then the channel closes. The channel also closes if
-//! pipelines replace one another without progress. Runs on the channel's loop. Does not read the
+//! queued messages fail again and again, or pipelines replace one another without progress. Runs on the channel's loop. Does not read the
 //! transport.
 
 use super::super::{ChannelCore, life::AT_ONCE, links::Batch, services::LoopServices, status::Memory};
@@ -140,12 +140,11 @@ impl ChannelCore {
     }
 
     /// Records that decoding failed without consuming a byte. Closes the channel, and returns
-    /// `true`, if the last one did as well.
+    /// `true`, if it will fail again.
     #[cold]
     fn stuck(&mut self, services: &mut LoopServices) -> bool {
-        let was = self.state.status.has(Memory::STUCK);
-        self.state.status.set(Memory::STUCK);
-        if was {
+        let is_stuck = self.state.status.note_failure();
+        if is_stuck {
             let id = self.state.id();
             log_throttled!(
                 services,
@@ -156,7 +155,7 @@ impl ChannelCore {
             self.state.request_close(CloseCause::Failed);
             self.state.want_attention(services);
         }
-        was
+        is_stuck
     }
 
     /// Keeps the undecoded rest for the next read. `moved`: the codec consumed bytes in this read.

@@ -291,7 +291,8 @@ impl ChannelCore {
             filters.take_added();
         }
         if !self.state.status.is_open() && !self.state.completes_handshake() {
-            let waits = self.state.status.closes_gracefully() && self.state.outbound.pending_bytes() > 0;
+            let plain = self.state.outbound.pending_bytes() > self.state.extras.sealed_bytes();
+            let waits = self.state.status.closes_gracefully() && plain;
             if waits && self.state.status.input_ended() {
                 // Nobody can answer the handshake that the pending messages need.
                 self.fail_filters(services, PeerError::Truncated.into());

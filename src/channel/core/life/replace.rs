@@ -149,7 +149,8 @@ impl ChannelCore {
     fn replace(&mut self, services: &mut LoopServices, pipeline: AnyPipeline) {
         const WORK: Pending = Pending::TASK_REFUSED.with(Pending::ARM_WATCH).with(Pending::UNDECODED);
         const NOTIFIED: Memory = Memory::SHUTTING_DOWN.with(Memory::AGED).with(Memory::ENDS_LATER);
-        const MEMORIES: Memory = Memory::STUCK.with(Memory::SERVED).with(Memory::LIMITED).with(NOTIFIED);
+        const FAILURES: Memory = Memory::STUCK.with(Memory::QUEUED_FAILED);
+        const MEMORIES: Memory = FAILURES.with(Memory::SERVED).with(Memory::LIMITED).with(NOTIFIED);
         services.replaced += 1;
         self.state.outbound.keep_waiting();
         self.state.keep_written();

@@ -138,4 +138,6 @@ fact_set! {
     ENDS_LATER,
     /// A stage is ending the connection, so the channel refuses messages of handles.
     HANDLES_REFUSED,
+    /// The message that has just failed consumed no byte, because it was queued.
+    QUEUED_FAILED,
 }

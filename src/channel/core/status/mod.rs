@@ -3,13 +3,13 @@
 //! Each part is a type that has no illegal value: the life cycle ([`Life`], [`CloseMode`]), the two
 //! halves of the stream ([`InputHalf`], [`OutputHalf`]), reading ([`ReadDemand`], [`ReadGrant`]),
 //! the transport ([`Readiness`]), work for later ([`Pending`]) and results of earlier calls
-//! ([`Memory`]). Each part has separate bits, so each query of the hot path is one comparison with
+//! ([`Memory`], [`QueuedFailures`]). Each part has separate bits, so each query of the hot path is one comparison with
 //! a mask.
 //!
 //! Invariants beyond the parts: a closed channel neither wants nor grants a read; turning auto-read
 //! off ends both.
 //!
-//! Only one fact is in the upper half of the word. A fact that the hot path tests together with
+//! Few facts are in the upper half of the word. A fact that the hot path tests together with
 //! others belongs to the lower half, because a mask of both halves takes one more instruction.
 
 mod facts;
@@ -21,6 +21,7 @@ pub(crate) use life::{CloseMode, Life};
 pub(crate) use stream::{InputHalf, OutputHalf, ReadGrant};
 
 use facts::FactSet;
+use stream::QueuedFailures;
 
 /// A part of the word: `BITS` bits from bit `SHIFT` on.
 trait Part: Copy {
@@ -34,7 +35,7 @@ trait Part: Copy {
 
 /// Fails to compile if two parts share a bit.
 const _: () = {
-    const PARTS: [u64; 8] = [
+    const PARTS: [u64; 9] = [
         Life::MASK,
         InputHalf::MASK,
         OutputHalf::MASK,
@@ -43,6 +44,7 @@ const _: () = {
         Readiness::MASK,
         Pending::MASK,
         Memory::MASK,
+        QueuedFailures::MASK,
     ];
     let (mut taken, mut i) = (0, 0);
     while i < PARTS.len() {
@@ -330,10 +332,23 @@ impl Status {
         }
     }
 
-    /// Records that a message was decoded, although no byte was consumed for it.
+    /// Records that the message that has just failed consumed no byte, because it was queued.
     #[cold]
-    pub(crate) fn note_progress(&mut self) {
-        self.unset(Memory::STUCK);
+    pub(crate) fn note_queued_failure(&mut self) {
+        self.set(Memory::QUEUED_FAILED);
+    }
+
+    /// Records that decoding failed without consuming a byte. Returns whether it will fail again:
+    /// the last one failed as well, or 1,024 queued messages have failed in a row. Another message
+    /// or byte in between ends the row.
+    #[cold]
+    pub(crate) fn note_failure(&mut self) -> bool {
+        let was = self.has(Memory::STUCK);
+        let queued = self.take(Memory::QUEUED_FAILED);
+        let failures = if was && queued { self.part::<QueuedFailures>().0 + 1 } else { 0 };
+        self.set(Memory::STUCK);
+        self.put(QueuedFailures(failures.min(QueuedFailures::MOST)));
+        was && !queued || failures >= QueuedFailures::MOST
     }
 
     /// Returns whether messages may be delivered to the handler.

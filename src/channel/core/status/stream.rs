@@ -1,4 +1,4 @@
-//! The two halves of a channel's stream, and the requested reads.
+//! The two halves of a channel's stream, the requested reads, and failures to decode.
 
 use super::Part;
 
@@ -28,6 +28,28 @@ pub(crate) enum ReadGrant {
     One,
     /// The messages of the bytes that are being decoded.
     All,
+}
+
+/// The number of queued messages that have failed one after the other, after a first failure, while
+/// no byte was consumed and no message delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct QueuedFailures(pub(super) u16);
+
+impl QueuedFailures {
+    pub(super) const MOST: u16 = (1 << Self::BITS) - 1;
+}
+
+impl Part for QueuedFailures {
+    const BITS: u64 = 10;
+    const SHIFT: u64 = 39;
+
+    fn pack(self) -> u64 {
+        self.0.into()
+    }
+
+    fn unpack(bits: u64) -> Self {
+        QueuedFailures(bits as u16)
+    }
 }
 
 impl OutputHalf {

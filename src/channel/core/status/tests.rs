@@ -32,6 +32,7 @@ fn each_part_is_read_back_and_does_not_change_the_others() {
     assert_packs(&[Readiness::MAYBE_READABLE, Readiness::HANG_UP.with(Readiness::CARRIED_OVER)]);
     assert_packs(&[Pending::FLUSH, Pending::LISTED.with(Pending::UNDECODED)]);
     assert_packs(&[Memory::WRITABLE, Memory::SERVED.with(Memory::DROPPED)]);
+    assert_packs(&[0, 1, QueuedFailures::MOST].map(QueuedFailures));
 }
 
 /// Every bit pattern is a legal value, so no part can be misread.

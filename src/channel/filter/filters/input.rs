@@ -325,8 +325,9 @@ impl Filters {
                     self.remove(at);
                     self.begin(lent)?;
                     opened.put(&std::mem::take(&mut self.left_over));
-                    let has_rest = self.layers.get(at).is_some_and(|next| !next.kept.is_empty());
-                    self.pass(at, FilterInput::Lent(&mut []), has_rest, opened, lent)?;
+                    let reads_rest = |next: &Layer| !waits(next) && !next.kept.is_empty();
+                    let called = self.layers.get(at).is_some_and(reads_rest);
+                    self.pass(at, FilterInput::Lent(&mut []), called, opened, lent)?;
                 }
                 FilterState::Waiting | FilterState::Established | FilterState::InputEnded => {}
                 FilterState::Handshaking => break,

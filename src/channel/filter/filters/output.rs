@@ -22,6 +22,11 @@ impl Layer {
         surroundings: &mut Surroundings,
         now: u64,
     ) -> Result {
+        if self.state == FilterState::Finished {
+            // It leaves soon.
+            output.extend_from_slice(bytes);
+            return Ok(());
+        }
         let mut ctx = FilterContext { plain: None, output, surroundings, inserted: None, now };
         let written = self.filter.write(&mut ctx, bytes);
         self.state = self.filter.state();
@@ -35,11 +40,12 @@ impl Layer {
 impl Filters {
     /// Seals pending plaintext up to the limit.
     pub(crate) fn seal(&mut self, out: &OutboundBuffer, lent: &mut Lent<'_>) -> Result {
-        if !self.is_established() || self.failed {
+        if self.failed {
             return Ok(());
         }
         let mut from = self.sealed_plain();
-        while from < out.len() {
+        // A filter may begin another handshake with its output, or wait.
+        while from < out.len() && self.is_established() {
             let plain = self.plain_that_fits().min(out.len() - from);
             if plain == 0 {
                 break;

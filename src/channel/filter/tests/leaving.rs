@@ -5,7 +5,7 @@ use crate::{
     channel::{
         Pipeline,
         config::ChannelOptions,
-        filter::{FilterContext, filter_state::FilterState, filter_trait::Filter},
+        filter::{FilterContext, filter_state::FilterState, filter_trait::Filter, filter_waker::FilterWaker},
     },
     codec::Line,
     error::{Error, Result},
@@ -186,4 +186,72 @@ fn a_filter_that_inserts_another_one_with_its_output_fails_the_channel() {
     channel.run_pending();
     assert!(log.take()[1].contains("inserted another one"));
     assert!(channel.is_closed());
+}
+
+/// Waits for an answer of another thread from its start.
+struct Asks {
+    waker: Rc<RefCell<Option<FilterWaker>>>,
+    answered: bool,
+}
+
+impl Filter for Asks {
+    fn start(&mut self, ctx: &mut FilterContext<'_>) -> Result {
+        *self.waker.borrow_mut() = Some(ctx.waker());
+        Ok(())
+    }
+
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        self.answered = true;
+        ctx.deliver(input);
+        Ok(input.len())
+    }
+
+    fn state(&self) -> FilterState {
+        if self.answered { FilterState::Established } else { FilterState::Waiting }
+    }
+}
+
+#[test]
+fn a_filter_that_waits_is_not_called_with_the_rest_of_one_that_finishes_at_the_end() {
+    let (log, waker) = (Log::default(), Rc::default());
+    let asks = Asks { waker: Rc::clone(&waker), answered: false };
+    let mut channel = channel(&log, vec![Box::new(Sniffs::default()), Box::new(asks)]);
+    channel.write_inbound(b"hi\n").unwrap();
+    channel.end_inbound();
+    channel.run_pending();
+    assert_eq!(log.take(), [""; 0]);
+    waker.take().unwrap().wake();
+    channel.run_pending();
+    assert_eq!(log.take(), ["active", "hi", "end"]);
+}
+
+/// Sends a letter in its start.
+struct Greets(u8);
+
+impl Filter for Greets {
+    fn start(&mut self, ctx: &mut FilterContext<'_>) -> Result {
+        ctx.output().push(self.0);
+        Ok(())
+    }
+
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        ctx.deliver(input);
+        Ok(input.len())
+    }
+
+    fn state(&self) -> FilterState {
+        FilterState::Established
+    }
+}
+
+#[test]
+fn a_filter_that_has_finished_with_the_output_of_another_filter_passes_further_output_on() {
+    let log = Log::default();
+    let header = Header(FilterState::Established);
+    let filters: Vec<Box<dyn Filter>> =
+        vec![Box::new(header), Box::new(Greets(b'a')), Box::new(Greets(b'b'))];
+    let mut channel = channel(&log, filters);
+    channel.channel().write("one".into()).unwrap();
+    channel.run_pending();
+    assert_eq!(channel.read_outbound(), "Habone\n");
 }

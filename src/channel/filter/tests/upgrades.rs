@@ -5,8 +5,10 @@ use crate::{
     buffer::WaterMark,
     channel::{
         Pipeline,
+        close_cause::CloseCause,
         config::ChannelOptions,
         filter::{FilterContext, filter_state::FilterState, filter_trait::Filter, filter_waker::FilterWaker},
+        shaping::TrafficLimits,
     },
     codec::Line,
     error::{Error, Result},
@@ -486,4 +488,70 @@ fn a_filter_that_starts_behind_the_end_of_another_one_fails_at_once() {
     let calls = log.take();
     assert_eq!((calls[0].as_str(), calls.len()), ("go", 3), "{calls:?}");
     assert!(calls[1].contains("cut off"), "{calls:?}");
+}
+
+#[test]
+fn a_filter_that_waits_receives_no_further_piece_of_a_long_message() {
+    let filter = WaitsOnce::default();
+    let waker = filter.waker.clone();
+    let log = Log::default();
+    let handler = Upgrading { log, upgrade: Box::new(|_| Ok(())), myself: Rc::default(), reads: true };
+    let mut channel = EmbeddedChannel::builder(Pipeline::codec(Line::new()).handler(handler))
+        .filter(filter)
+        .build()
+        .unwrap();
+    let message = vec![b'x'; 40 * 1024];
+    channel.channel().write(message.clone().into()).unwrap();
+    channel.run_pending();
+    let first = channel.read_outbound();
+    assert!(!first.is_empty() && first.len() < message.len(), "{}", first.len());
+    waker.lock().unwrap().take().unwrap().wake();
+    channel.run_pending();
+    assert_eq!([first, channel.read_outbound()].concat(), [&message[..], b"\n"].concat());
+}
+
+/// The wait ends with the time of the limit, which only a loop that sleeps reaches.
+#[test]
+fn a_filter_that_is_woken_waits_for_the_traffic_limit_without_spinning() {
+    let waker = Arc::default();
+    let shared = Arc::clone(&waker);
+    let mut fixture = Fixture::new(ChannelOptions::new(), move |ctx| {
+        ctx.set_traffic(TrafficLimits::new().read(1).read_burst(5));
+        ctx.start_filter(Rekey { waker: Arc::clone(&shared), waits: false })
+    });
+    fixture.go();
+    fixture.channel.write_inbound(b"Kone\n").unwrap();
+    fixture.channel.channel().write("bye".into()).unwrap();
+    fixture.channel.run_pending();
+    waker.lock().unwrap().take().unwrap().wake();
+    fixture.channel.run_pending();
+    fixture.channel.advance(Duration::from_secs(60));
+    assert_eq!(fixture.channel.read_outbound(), "bye\n");
+    assert_eq!(fixture.calls(), ["one"]);
+}
+
+/// Only messages that wait for the handshake are lost with it.
+#[test]
+fn a_close_behind_the_end_of_the_peer_is_clean_if_all_messages_precede_the_upgrade() {
+    for waits in [false, true] {
+        let mut fixture = Fixture::new(ChannelOptions::new().half_close(true), |_| Ok(()));
+        fixture.go();
+        fixture.channel.end_inbound();
+        let myself = fixture.myself.take().unwrap();
+        let upgrade = move |_: &mut Upgrading, ctx: &mut Context<'_, Upgrading>| {
+            ctx.write("bye".into())?;
+            ctx.start_filter(Xor::server())?;
+            if waits {
+                ctx.write("lost".into())?;
+            }
+            ctx.close();
+            Ok(())
+        };
+        myself.execute(upgrade).map_err(drop).unwrap();
+        fixture.channel.run_pending();
+        assert!(fixture.channel.is_closed());
+        assert_eq!(fixture.channel.read_outbound(), "bye\n");
+        let cause = fixture.channel.channel().closed().wait().unwrap();
+        assert_eq!(cause, if waits { CloseCause::Cut } else { CloseCause::Clean });
+    }
 }
