@@ -391,8 +391,7 @@ impl EventLoopGroupBuilder {
     /// [`Error::Setting`] if a setting is out of range. [`Error::Io`] if the operating system
     /// refuses to create a poll.
     pub fn build(self) -> Result<EventLoopGroup> {
-        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = if self.threads == 0 { processors() * 2 } else { self.threads };
+        let threads = if self.threads == 0 { machine::processors() * 2 } else { self.threads };
         let cores = self.pin_to.as_deref().map(Core::all).transpose()?;
         let core = |n: usize| cores.as_ref().map(|cores| cores[n % cores.len()]);
         // Loops do not have threads yet, so loops that were built before a failure are simply

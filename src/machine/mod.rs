@@ -120,6 +120,16 @@ pub(crate) fn fill_random(bytes: &mut [u8]) -> bool {
     false
 }
 
+/// Returns the number of processors. A simulated machine always has two, because a seed must repeat
+/// its run on any machine.
+pub(crate) fn processors() -> usize {
+    #[cfg(feature = "simulation")]
+    if simulated::current().is_some() {
+        return 2;
+    }
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Returns the number of a new loop, from a simulated machine. `None` on the operating system.
 pub(crate) fn next_loop_id() -> Option<u32> {
     #[cfg(feature = "simulation")]
@@ -157,6 +167,14 @@ pub(crate) fn is_killed() -> bool {
     return simulated::current().is_some_and(|machine| !machine.is_alive());
     #[cfg(not(feature = "simulation"))]
     false
+}
+
+/// Unwinds the calling thread if its process was killed in a simulation. Does nothing
+/// during a panic.
+#[inline]
+pub(crate) fn stop_if_killed() {
+    #[cfg(feature = "simulation")]
+    simulated::stop_if_killed();
 }
 
 /// Marks a point where the calling thread races with others. A simulation may run another thread

@@ -87,8 +87,8 @@ fn a_killed_thread_that_catches_its_panic_is_stopped_by_its_next_call() {
     end_in_each_way(main, |n| steps.with(|steps| assert_eq!(*steps, vec!["caught"; n])));
 }
 
-/// A thread that is killed before it takes a lock of the crate runs on to its next wait. It must not
-/// unwind while it records something, because the records belong to several nodes.
+/// A thread that is killed before it takes a lock of the crate runs on to its next wait. It must
+/// not unwind while it records something, because the records belong to several nodes.
 #[test]
 fn a_killed_thread_records_its_last_step_without_poisoning_the_records() {
     let mut kills_at_locks = 0;
@@ -118,6 +118,33 @@ fn a_killed_thread_records_its_last_step_without_poisoning_the_records() {
         kills_at_locks += usize::from(ended > before);
     }
     assert!(kills_at_locks > 0);
+}
+
+/// The loops of a killed node are dropped, so its completions fail. No program sees that.
+#[test]
+fn a_killed_thread_does_not_see_the_failures_of_its_own_end() {
+    let seen = Journal::new();
+    for seed in 0..50 {
+        let faults = Faults::none().rate("thread-preempted", 500_000);
+        let mut simulation = Simulation::with_faults(seed, &faults);
+        let journal = seen.clone();
+        let node = simulation.node("one", "10.0.0.1", move || {
+            let group = EventLoopGroup::builder().threads(1).build()?;
+            let mut completion = group.next().schedule(3600 * SECOND, || ())?.completion();
+            loop {
+                match completion.wait_timeout(Duration::from_micros(1)) {
+                    Ok(result) => {
+                        journal.push(result.is_ok());
+                        return Ok(());
+                    }
+                    Err(pending) => completion = pending,
+                }
+            }
+        });
+        simulation.run_for(SECOND / 100).unwrap();
+        simulation.kill(node);
+    }
+    seen.with(|seen| assert!(seen.is_empty(), "{seen:?}"));
 }
 
 #[test]

@@ -50,6 +50,11 @@ impl Site {
     /// The source location where a task was submitted.
     #[inline]
     pub(in crate::event_loop) fn of(origin: &'static Location<'static>) -> Site {
+        #[cfg(feature = "simulation")]
+        if crate::machine::simulated::exists() {
+            // Addresses differ between builds, and with them the readings of the clock.
+            return Site((origin.line() as usize) << 8 ^ origin.column() as usize);
+        }
         Site(std::ptr::from_ref(origin).addr())
     }
 

@@ -45,7 +45,7 @@ pub(crate) use run::{LoopRun, Next, Polled, ReadyEvent};
 pub(crate) use socket::SimulatedSocket;
 pub(crate) use states::States;
 pub(crate) use threads::{
-    is_thread, notify, pause, race_point_at_lock, resume_killed, resume_unwinding, wait,
+    is_thread, notify, pause, race_point_at_lock, resume_killed, resume_unwinding, stop_if_killed, wait,
 };
 pub(crate) use trace::{Happening, Record};
 pub(crate) use world::{

@@ -5,9 +5,9 @@
 //!
 //! A thread whose node was killed is unwound from its wait. If it is killed before it takes a lock
 //! of the crate, it runs on to its next wait or submission, because destructors take locks. If its
-//! panic is caught, the next wait and the next race point continue the unwinding. Its destructors do
-//! not wait: their waits end at once, as if their time had passed, because a second panic would end
-//! the test process.
+//! panic is caught, the next wait and the next race point continue the unwinding. Its destructors
+//! do not wait: their waits end at once, as if their time had passed, because a second panic would
+//! end the test process.
 //!
 //! A loop that waits keeps the driver. So only threads of its own node run during the wait.
 
@@ -200,13 +200,13 @@ fn give_up(machine: &Machine, index: usize) -> bool {
 /// wait. Does not begin it, because the caller may hold a lock of the program that other nodes use.
 pub(crate) fn resume_unwinding() {
     if WAITS_OF_KILLED.get().is_some_and(|waits| waits > 0) {
-        unwind_killed();
+        stop_if_killed();
     }
 }
 
-/// Begins or continues the unwinding of a killed thread. Does nothing on other threads and in
-/// destructors.
-fn unwind_killed() {
+/// Begins or continues the unwinding of a killed thread. Does nothing on other threads and during a
+/// panic.
+pub(crate) fn stop_if_killed() {
     if is_killed()
         && !thread::panicking()
         && let (Some(machine), Some(index)) = (current(), index_of_thread())
@@ -295,7 +295,7 @@ impl Drop for Preempted<'_> {
 #[cold]
 pub(super) fn race_point() {
     race_point_at_lock();
-    unwind_killed();
+    stop_if_killed();
 }
 
 /// Like [`race_point`], before the caller takes a lock. Does not unwind a thread that is killed

@@ -184,6 +184,11 @@ impl Loops {
             Loops::All(event_loops) => event_loops.iter().copied().any(is_here),
         }
     }
+
+    /// Returns whether a loop completes it, and not a thread.
+    fn has_any(&self) -> bool {
+        !matches!(self, Loops::One(None))
+    }
 }
 
 impl<T> CompletionShared<T> {
@@ -338,11 +343,18 @@ impl<T> Completion<T> {
         let mut time_is_up = false;
         loop {
             match std::mem::replace(&mut *state, CompletionState::Taken) {
-                CompletionState::Done(result) => return Some(result),
+                CompletionState::Done(result) => {
+                    drop(state);
+                    // The result may be one of the end of the process.
+                    machine::stop_if_killed();
+                    return Some(result);
+                }
                 CompletionState::Taken => return Some(Err(Error::Cancelled)),
                 pending @ (CompletionState::Pending { .. } | CompletionState::Detached) => *state = pending,
             }
-            if self.inner.event_loops.is_here() || machine::runs_all_loops() {
+            if self.inner.event_loops.is_here()
+                || self.inner.event_loops.has_any() && machine::runs_all_loops()
+            {
                 return Some(Err(Error::WouldDeadlock));
             }
             if time_is_up {

@@ -1,7 +1,7 @@
 //! What programs of a simulation call.
 //!
-//! All but [`sleep`] may be called while the program holds a lock of its own: no other thread runs in
-//! the meantime.
+//! All but [`sleep`] may be called while the program holds a lock of its own: no other thread runs
+//! in the meantime.
 
 use crate::machine::simulated;
 use std::time::Duration;

@@ -42,6 +42,22 @@ fn a_loop_that_takes_a_lock_twice_fails_the_run() {
     });
 }
 
+/// It would wait for ever, because the holder runs only while the simulation does.
+#[test]
+#[should_panic(expected = "a deadlock at src/testing/simulation/lock_tests.rs:")]
+fn the_thread_of_the_test_does_not_wait_for_a_lock_of_a_program_that_waits() {
+    let mut simulation = Simulation::new(1);
+    let lock = Arc::new(Mutex::new(()));
+    let held = lock.clone();
+    simulation.node("one", "10.0.0.1", move || {
+        let _held = held.lock();
+        sleep(SECOND);
+        Ok(())
+    });
+    simulation.run_for(SECOND / 2).unwrap();
+    drop(lock.lock());
+}
+
 /// Threads that take two locks, one within the other, and nothing else.
 #[test]
 fn threads_race_before_they_take_a_lock_and_not_while_they_hold_it() {

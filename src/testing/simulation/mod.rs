@@ -40,6 +40,7 @@
 //! | `Instant::now`, `SystemTime::now` | the clock of the loop, [`Context::now`](crate::Context::now), or [`default_clock`](crate::time::default_clock) |
 //! | random numbers of the process | a generator with the seed of [`seed`] |
 //! | the order of a `HashMap` or `HashSet` | `BTreeMap`, or a hasher with fixed keys |
+//! | `thread_local!` variables of loops, which all loops of all nodes share | values that the handler or the pipeline factory owns |
 //! | loops, pools and timers in a `static`, which outlives its node and its simulation | values that the program owns |
 //! | sockets of the standard library, files that other runs change | bootstraps; files of the test's own directory |
 //!

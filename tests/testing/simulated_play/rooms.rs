@@ -24,12 +24,26 @@ struct Room {
     facts: Mutex<Facts>,
 }
 
+enum Recipients {
+    Only(BTreeSet<ChannelId>),
+    AllBut(ChannelId),
+}
+
+impl Recipients {
+    fn contain(&self, id: ChannelId) -> bool {
+        match self {
+            Recipients::Only(chosen) => chosen.contains(&id),
+            Recipients::AllBut(other) => *other != id,
+        }
+    }
+}
+
 #[derive(Default)]
 struct Facts {
     /// The channels of links that may be members.
     channels: BTreeMap<u32, ChannelId>,
-    /// The channels that were chosen for a broadcast.
-    chosen: BTreeMap<u32, BTreeSet<ChannelId>>,
+    /// The recipients of broadcasts. All channels may receive one that is missing.
+    chosen: BTreeMap<u32, Recipients>,
     next: u32,
     /// The number of the last broadcast that has arrived on each link.
     seen: BTreeMap<u32, u32>,
@@ -82,7 +96,7 @@ impl Rooms {
         let before = facts.seen.insert(link, number);
         let id = facts.channels.get(&link).copied();
         let is_chosen =
-            id.is_some_and(|id| facts.chosen.get(&number).is_none_or(|chosen| chosen.contains(&id)));
+            id.is_some_and(|id| facts.chosen.get(&number).is_none_or(|chosen| chosen.contain(id)));
         drop(facts);
         self.play.must(before.is_none_or(|before| before < number), || {
             format!("link {link}: broadcast {number} to room {} after {before:?}", frame.link)
@@ -110,18 +124,15 @@ impl Rooms {
         let message = {
             let mut facts = lock(&room.facts);
             facts.next += 1;
-            let frame = Frame { link: number as u32, producer: 0, kind: Kind::Broadcast, number: facts.next };
-            // All members may receive the message until the choice is known.
-            facts.chosen.insert(frame.number, members.iter().map(Channel::id).collect());
-            frame
+            Frame { link: number as u32, producer: 0, kind: Kind::Broadcast, number: facts.next }
         };
         let (bytes, mut coin) = (message.encode(draw.pick(&[0, 10, 300, 3000])), draw.below(2) == 0);
         let sent = match kind {
             0 => room.members.broadcast(bytes),
             1 => match members.first() {
                 Some(first) => {
-                    chosen.extend(members.iter().skip(1).map(Channel::id));
-                    lock(&room.facts).chosen.insert(message.number, chosen.clone());
+                    let others = Recipients::AllBut(first.id());
+                    lock(&room.facts).chosen.insert(message.number, others);
                     room.members.broadcast_except(first.id(), bytes)
                 }
                 None => return,
@@ -147,12 +158,9 @@ impl Rooms {
                 bytes,
             ),
         };
-        if kind == 0 {
-            // Members may have joined since.
-            lock(&room.facts).chosen.remove(&message.number);
-        } else if kind > 1 {
-            // The loop has not run since, or it runs on a broadcast that is checked too broadly.
-            lock(&room.facts).chosen.insert(message.number, chosen.clone());
+        if kind > 1 {
+            // What has arrived before is not checked.
+            lock(&room.facts).chosen.insert(message.number, Recipients::Only(chosen.clone()));
         }
         let Ok(sent) = sent else { return };
         let (expected, play, rooms) = (sent.members(), self.play.clone(), self.clone());

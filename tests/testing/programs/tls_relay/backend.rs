@@ -103,6 +103,13 @@ impl Handler for Side {
         Ok(())
     }
 
+    /// A clean end would say that the stream is complete. The program shuts down when it could not
+    /// watch its listener.
+    fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        ctx.reset();
+        Ok(())
+    }
+
     fn idle(&mut self, ctx: &mut Context<'_, Self>, _: IdleEvent) -> Result {
         ctx.reset();
         Ok(())
