@@ -65,11 +65,10 @@ impl WaterMark {
         WaterMark { low: self.low.min(high), high }
     }
 
-    /// Returns the length up to which a buffer cannot exceed the high mark, including the weight of
-    /// its chunks.
+    /// Returns the weight up to which a buffer does not exceed the high mark with a further message
+    /// of the bytes that are asked for.
     ///
-    /// Chunks add at most 192 bytes to every 1024 (a shared encoding and the small tail before it),
-    /// so three quarters of the mark are safe.
+    /// Such a message adds at most two chunks to the weight: itself and the small tail before it.
     pub(crate) const fn certain_room(self) -> usize {
         self.high / 4 * 3
     }

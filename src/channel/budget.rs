@@ -61,7 +61,7 @@ pub(crate) struct OutboundLease {
     /// The limit of its bytes.
     limit: usize,
     bound: Bound,
-    /// The length up to which neither the limit nor a mark is reached.
+    /// The weight up to which neither the limit nor a mark is reached.
     certain_room: usize,
     /// Whether the bytes are those of one message, apart from the channel's buffer.
     pub(crate) apart: Apart,
@@ -131,7 +131,7 @@ impl OutboundLease {
     /// Returns whether `more` bytes certainly reach neither the limit nor a mark. One comparison.
     #[inline]
     pub(crate) fn has_certain_room(&self, more: usize) -> bool {
-        self.buffer.len() + more <= self.certain_room
+        self.buffer.weight() + more <= self.certain_room
     }
 
     /// Lifts the limit and the marks.

@@ -42,11 +42,14 @@ pub enum CloseCause {
     /// The connection is broken: the peer has reset it, this side has, or the network failed.
     Reset,
     /// A time limit was reached: one of [`TimeLimits`](crate::channel::TimeLimits), the timeout of
-    /// a handshake, the close timeout, or that of a [heartbeat](crate::stage::Heartbeat) or a ping.
+    /// a handshake, the close timeout, the grace time of
+    /// [`MaxConnectionAge`](crate::channel::MaxConnectionAge), that of a
+    /// [heartbeat](crate::stage::Heartbeat) or a ping, or that of the kernel for a peer that does
+    /// not acknowledge. Also if a callback has returned [`Error::TimedOut`].
     TimedOut,
     /// The event loop has ended before the channel.
     ShutDown,
-    /// A callback, the codec, a filter or a limit has failed.
+    /// A callback, the codec, a filter or a limit has failed with another error.
     Failed,
 }
 

@@ -1,10 +1,15 @@
 //! Overflow policies: messages to a peer that does not keep up, at the outbound limit.
 
-use crate::support::{journal::Log, recorder::Recorder, wait::done};
+use crate::support::{
+    journal::Log,
+    loops::{block, end, metrics, one_loop, settle, the_loop},
+    recorder::Recorder,
+    wait::done,
+};
 use bytes::Bytes;
 use netwheel::{
     Error, Stage, StageContext,
-    channel::{ChannelOptions, Overflow, TimeLimits},
+    channel::{ChannelOptions, CloseCause, Overflow, TimeLimits},
     codec::{Line, RawBytes},
     prelude::*,
     testing::EmbeddedChannel,
@@ -246,6 +251,34 @@ fn a_writable_channel_accepts_one_message_of_several_parts_under_each_policy() {
         let sent = channel.read_outbound();
         assert_eq!(sent.iter().filter(|byte| **byte == b'9').count(), 10 * LIMIT, "{policy:?}");
     }
+}
+
+/// The handler was quicker than the message of the handle, which was accepted.
+#[test]
+fn a_channel_that_closes_because_an_accepted_message_does_not_fit_is_counted() {
+    const MIB: usize = 1 << 20;
+    let write = |length: usize| {
+        move |ctx: &mut netwheel::ChannelContext<'_, Bytes>| ctx.write(vec![0; length].into())
+    };
+    let group = one_loop();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = ClientBootstrap::new(&group)
+        .channel_options(
+            ChannelOptions::new().max_outbound(32 * MIB).close_timeout(Duration::from_millis(50)),
+        )
+        .pipeline(|_| Pipeline::codec(RawBytes).on_read(|_, _: Bytes| Ok(())));
+    let channel = done(client.connect(listener.local_addr().unwrap())).unwrap();
+    // The kernel takes a part of it.
+    channel.execute(write(12 * MIB)).unwrap();
+    settle(the_loop(&group));
+    let blocked = block(&group);
+    channel.execute(write(18 * MIB)).unwrap();
+    channel.write(vec![0; 18 * MIB].into()).unwrap();
+    drop(blocked);
+    assert_eq!(done(channel.closed()).unwrap(), CloseCause::Failed);
+    settle(the_loop(&group));
+    assert_eq!(metrics(&group).closes_overflowed, 1);
+    end(&group);
 }
 
 #[test]

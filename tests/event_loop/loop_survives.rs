@@ -15,8 +15,14 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Context, Error, EventLoop, EventLoopGroup, Handler, IdleEvent, IdleTimeouts, Pipeline, Result, Server,
-    ServerBootstrap, codec::RawBytes, shutdown::ShutdownOptions, testing::ManualClock, time::Clock,
+    Channel, Context, Error, EventLoop, EventLoopGroup, Handler, IdleEvent, IdleTimeouts, Pipeline, Result,
+    Server, ServerBootstrap,
+    channel::CloseCause,
+    codec::RawBytes,
+    filter::{Filter, FilterContext, FilterState},
+    shutdown::ShutdownOptions,
+    testing::ManualClock,
+    time::Clock,
 };
 use std::{
     fmt,
@@ -261,6 +267,50 @@ fn e_28_a_channel_whose_handling_panics_is_closed_and_the_rest_of_the_batch_is_h
     let panics = fixture.event_loop.metrics().io_panics;
     assert!(panics >= 4, "{panics}");
     fixture.assert_alive(panics);
+    fixture.end();
+}
+
+/// Passes input on, and panics instead of sealing.
+struct PanicsInWrite;
+
+impl Filter for PanicsInWrite {
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        ctx.deliver(input);
+        Ok(input.len())
+    }
+
+    fn write(&mut self, _: &mut FilterContext<'_>, _: &[u8]) -> Result {
+        panic!("a filter panics")
+    }
+
+    fn state(&self) -> FilterState {
+        FilterState::Established
+    }
+}
+
+/// The peer must not take the end of a channel whose output was dropped for a regular one.
+#[test]
+fn e_28_a_panic_of_a_filter_resets_its_channel() {
+    let fixture = fixture();
+    let (tell, told) = std::sync::mpsc::channel();
+    let server = ServerBootstrap::new(&fixture.group)
+        .filter(|_| PanicsInWrite)
+        .pipeline(move |_peer| {
+            let tell = tell.clone();
+            Pipeline::codec(RawBytes).on_read(move |ctx: &mut Context<'_, _>, bytes: Bytes| {
+                tell.send(ctx.channel()).unwrap();
+                ctx.write(bytes)
+            })
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut peer = connect(server.local_address());
+    peer.write_all(b"x").unwrap();
+    let channel: Channel<Bytes> = told.recv().unwrap();
+    assert_eq!(done(channel.closed()).unwrap(), CloseCause::Failed);
+    assert_eq!(peer.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+    fixture.assert_alive(1);
+    done(server.close()).unwrap();
     fixture.end();
 }
 

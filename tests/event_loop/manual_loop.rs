@@ -536,17 +536,24 @@ fn dropping_it_when_its_thread_ends_shuts_it_down() {
     thread_local! {
         static KEPT: RefCell<Option<ManualEventLoop>> = const { RefCell::new(None) };
     }
-    let event_loop = thread::spawn(|| {
-        // Both orders: the crate's own thread-local list is created after this one, or before it.
-        let first = EventLoopGroup::builder().build_manual().unwrap();
-        let event_loop = first.event_loop().clone();
-        KEPT.with_borrow_mut(|kept| *kept = Some(first));
-        event_loop
-    })
-    .join()
-    .unwrap();
-    done(event_loop.terminated()).unwrap();
-    assert_ended(&event_loop);
+    // The crate's own variables of the thread are made before this one, or after it and so dropped
+    // before it.
+    for is_kept_first in [false, true] {
+        let event_loop = thread::spawn(move || {
+            if is_kept_first {
+                KEPT.with_borrow_mut(|kept| assert!(kept.is_none()));
+            }
+            let mut by_hand = EventLoopGroup::builder().build_manual().unwrap();
+            by_hand.run_once(NOT_AT_ALL);
+            let event_loop = by_hand.event_loop().clone();
+            KEPT.with_borrow_mut(|kept| *kept = Some(by_hand));
+            event_loop
+        })
+        .join()
+        .unwrap();
+        done(event_loop.terminated()).unwrap();
+        assert_ended(&event_loop);
+    }
 }
 
 #[test]

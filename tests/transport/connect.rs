@@ -722,3 +722,18 @@ fn t_19_closing_in_active_closes_the_client() {
     assert!(matches!(reported[..], [Event::Active(_), Event::Inactive]), "{reported:?}");
     end(&group);
 }
+
+/// If the system chooses the port of a server that is down for its client, TCP connects the socket
+/// to itself.
+#[test]
+fn a_client_does_not_connect_to_itself() {
+    let group = one_loop();
+    let address = std::net::TcpListener::bind(ANY_PORT).unwrap().local_addr().unwrap();
+    let client = ClientBootstrap::new(&group)
+        .local_address(address)
+        .pipeline(|_| Pipeline::codec(RawBytes).handler(Quiet));
+    let error = done(client.connect(address)).unwrap_err();
+    assert_eq!(error.io_kind(), Some(ErrorKind::ConnectionRefused), "{error}");
+    std::net::TcpListener::bind(address).expect("the port is free");
+    end(&group);
+}

@@ -129,6 +129,13 @@ fn send_burst<T: Transport, const FILTERED: bool>(
                     core.state.give_allowance_back(Direction::Write);
                     break;
                 }
+                if !FILTERED && core.state.extras.has_filters() {
+                    // A callback of this burst has started a filter. What it has sealed is sent at
+                    // the end of the turn, and what was written later waits for the handshake.
+                    core.state.give_allowance_back(Direction::Write);
+                    core.state.want_attention(services);
+                    break;
+                }
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
                 metrics.writes_blocked.add(1);

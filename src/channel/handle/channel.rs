@@ -49,8 +49,11 @@ impl<M> Channel<M> {
     }
 
     /// Returns a handle for a pipeline of other messages that will
-    /// [replace](crate::Context::replace_pipeline) the current one. Until then, its writes fail
-    /// with [`PipelineReplaced`](Error::PipelineReplaced).
+    /// [replace](crate::Context::replace_pipeline) the current one. Its messages arrive behind what
+    /// this thread has requested before, for example behind the replacement itself. A message that
+    /// arrives too early is dropped, and only [`write_tracked`](Channel::write_tracked) reports
+    /// that. Once the pipeline was replaced, a write of a message that does not fit fails with
+    /// [`PipelineReplaced`](Error::PipelineReplaced).
     ///
     /// Two channels that change to another protocol at the same time exchange such handles, for
     /// example to relay a WebSocket connection.
@@ -63,7 +66,8 @@ impl<M> Channel<M> {
         self.shared.id
     }
 
-    /// Returns whether the channel accepts writes: it is connected and no close was requested.
+    /// Returns whether the channel is connected and no close was requested. After
+    /// [`shutdown_write`](Channel::shutdown_write) it is still open, although writes fail.
     pub fn is_open(&self) -> bool {
         self.shared.is_open()
     }

@@ -170,6 +170,13 @@ impl Connecting {
         self.cancel_deadline(ctx);
         let Some(mut pending) = self.pending.take() else { return Transition::Stay };
         pending.connection.local = pending.connection.stream.local_address();
+        if pending.connection.local.is_some() && pending.connection.local == pending.connection.peer {
+            // TCP connects a socket to itself if the system has chosen the port of the server,
+            // which does not listen. The reset frees the port for the server.
+            pending.connection.reset_on_close(ctx.loop_name);
+            self.pending = Some(pending);
+            return Transition::End(Err(Error::io("connecting", ErrorKind::ConnectionRefused.into())));
+        }
         match pending.connection.make_start() {
             Ok(start) => {
                 let Pending { connection, callback } = pending;

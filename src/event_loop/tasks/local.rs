@@ -14,12 +14,18 @@ thread_local! {
 pub(in crate::event_loop) struct LocalQueue(Option<(u32, DueQueue)>);
 
 pub(in crate::event_loop) fn enter(event_loop: u32, queue: DueQueue) -> LocalQueue {
-    LocalQueue(QUEUE.replace(Some((event_loop, queue))))
+    LocalQueue(replace(Some((event_loop, queue))))
+}
+
+/// Does nothing at the end of a thread that has dropped its variables. A loop by hand may be
+/// dropped then, and its tasks go through the mailbox.
+fn replace(entry: Option<(u32, DueQueue)>) -> Option<(u32, DueQueue)> {
+    QUEUE.try_with(|queue| queue.replace(entry)).ok().flatten()
 }
 
 impl Drop for LocalQueue {
     fn drop(&mut self) {
-        QUEUE.set(self.0.take());
+        drop(replace(self.0.take()));
     }
 }
 
@@ -28,7 +34,8 @@ pub(in crate::event_loop) fn queue_of(event_loop: u32) -> Option<DueQueue> {
     if loop_id::current() != Some(event_loop) {
         return None;
     }
-    QUEUE.with_borrow(|queue| {
-        queue.as_ref().filter(|(id, _)| *id == event_loop).map(|(_, queue)| queue.clone())
-    })
+    let find = |queue: &RefCell<Option<(u32, DueQueue)>>| {
+        queue.borrow().as_ref().filter(|(id, _)| *id == event_loop).map(|(_, queue)| queue.clone())
+    };
+    QUEUE.try_with(find).ok().flatten()
 }

@@ -183,9 +183,10 @@ pub trait Handler: Sized + 'static {
 
     /// Called when a callback of this handler, a decoder or the connection has failed.
     ///
-    /// Messages written here are flushed before the channel closes, unless the connection is
-    /// broken. That holds for every result, and after a panic too. Use this to send the reason to
-    /// the peer.
+    /// Messages written here are flushed before the channel closes, whatever this returns, and
+    /// after a panic too. Use this to send the reason to the peer. They are not sent if the
+    /// connection is broken, a filter has failed, the time limit for writes was reached, or
+    /// [`Overflow::Close`](crate::channel::Overflow::Close) or a heartbeat closes the channel.
     ///
     /// By default logs the error and closes the channel. The level is `info` for errors of the
     /// peer: protocol errors and time limits that it has exceeded. It is `debug` for broken
@@ -195,8 +196,9 @@ pub trait Handler: Sized + 'static {
     /// [`Overflow::Close`](crate::channel::Overflow::Close)) were logged before this call and are
     /// not logged again.
     ///
-    /// An implementation that returns `Ok` without closing keeps the channel open, unless the
-    /// connection is broken or a callback panicked.
+    /// An implementation that returns `Ok` without closing keeps the channel open after errors of
+    /// callbacks and of the codec. It closes in any case after a panic, a time limit, an error of a
+    /// filter, a limit that was exceeded, or if the connection is broken.
     ///
     /// # Errors
     /// An error is logged with the same levels, and the channel is closed after its pending

@@ -140,7 +140,8 @@ impl<S: Stage> StageContext<'_, S> {
         self.state.end_later();
     }
 
-    /// Returns whether the channel accepts writes.
+    /// Returns whether the channel is connected and no close was requested. After `shutdown_write`
+    /// it is still open, although writes fail.
     pub fn is_open(&self) -> bool {
         self.state.status.is_open()
     }

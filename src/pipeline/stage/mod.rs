@@ -295,8 +295,8 @@ pub trait Stage: Sized + 'static {
         Ok(())
     }
 
-    /// Called when the event loop shuts down, before the handler's
-    /// [`shutdown`](crate::Handler::shutdown). Does nothing by default.
+    /// Called when the event loop shuts down or the connection has reached its maximum age, before
+    /// the handler's [`shutdown`](crate::Handler::shutdown). Does nothing by default.
     ///
     /// A stage whose protocol announces the end of a connection writes that here. Messages that the
     /// handler writes in its own `shutdown` follow.
@@ -310,8 +310,9 @@ pub trait Stage: Sized + 'static {
     /// Called when an error closes the channel, after the handler's
     /// [`error`](crate::Handler::error) and not if that has panicked. Does nothing by default.
     ///
-    /// A stage whose protocol owes the peer an answer writes it here, if the handler has not.
-    /// Not called if the connection is broken or the channel closes without sending the rest.
+    /// A stage whose protocol owes the peer an answer writes it here, if the handler has not. Not
+    /// called if the connection is broken, after a time limit or an error of a filter, or if the
+    /// channel closes without sending the rest.
     ///
     /// # Errors
     /// An error is ignored: the channel closes already.
@@ -322,10 +323,11 @@ pub trait Stage: Sized + 'static {
     /// Returns whether a message to the peer has begun whose rest is not written yet. The default
     /// is `false`.
     ///
-    /// Called once when the channel ends for another [cause](crate::channel::CloseCause) than
-    /// `Clean`. If it returns `true`, the connection is reset behind the bytes that are sent, and
-    /// the filters send no end marks (TLS: `close_notify`). So a peer for which the end of the
-    /// stream is the end of the message can tell that the rest is missing.
+    /// Called when the channel ends for another [cause](crate::channel::CloseCause) than `Clean`,
+    /// and when it closes behind a peer that has ended its stream. It may be called repeatedly, and
+    /// must not have effects. If it returns `true`, the connection is reset behind the bytes that
+    /// are sent, and the filters send no end marks (TLS: `close_notify`). So a peer for which the
+    /// end of the stream is the end of the message can tell that the rest is missing.
     fn has_unfinished_output(&self) -> bool {
         false
     }

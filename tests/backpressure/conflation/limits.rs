@@ -1,7 +1,7 @@
 //! The size of a backlog of messages with keys, and overflow policies at the limit of a channel.
 
 use super::{blocked, in_handler, sent};
-use crate::support::wait::done;
+use crate::support::{journal::Log, wait::done};
 use bytes::Bytes;
 use netwheel::{
     Error,
@@ -198,5 +198,48 @@ fn a_slow_peer_that_accepts_each_message_in_time_stays_connected() {
         }
         channel.advance(Duration::from_secs(1));
         assert!(channel.is_open(), "after {n} s");
+    }
+}
+
+/// Writes one message for the line `first`, and short messages with new keys until it must not
+/// write for any other one. Has no handle, so only its own weight decides.
+struct Fills(Log);
+
+impl Handler for Fills {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> Result {
+        if line == "first" {
+            return ctx.write(line);
+        }
+        let mut keys = 0..100_000;
+        while ctx.is_writable() {
+            let key = keys.next().expect("the mark is reached");
+            ctx.write_latest(key, format!("{key:06}").into())?;
+        }
+        Ok(())
+    }
+
+    fn writability_changed(&mut self, _: &mut Context<'_, Self>, writable: bool) -> Result {
+        self.0.push(format!("writable {writable}"));
+        Ok(())
+    }
+}
+
+#[test]
+fn a_handler_that_is_unwritable_by_short_messages_with_keys_is_told_when_it_is_writable_again() {
+    for high in [150, 1_000, 64 * 1024] {
+        let log = Log::new();
+        let options = ChannelOptions::new().water_mark(WaterMark::new(high / 2, high).unwrap());
+        let pipeline = Pipeline::codec(Line::new()).handler(Fills(log.clone()));
+        let mut channel = EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap();
+        channel.set_outbound_room(Some(0));
+        channel.write_inbound(b"first\n").unwrap();
+        channel.write_inbound(b"fill\n").unwrap();
+        assert_eq!(log.take(), ["writable false"], "{high}");
+        let lines = sent(&mut channel);
+        assert!(lines.len() > 1);
+        assert_eq!(log.take(), ["writable true"], "{high}");
     }
 }

@@ -3,15 +3,20 @@
 use crate::support::{
     channels::{Guard, frames, lines},
     journal::Log,
+    loops::{block, end, one_loop},
     recorder::{Event, named, quiet},
     wait::{SECOND, done, reason},
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelGroup, Codec, Error, HandlerRef, buffer::OutboundBuffer, codec::Line, prelude::*,
+    ChannelGroup, Codec, Error, HandlerRef,
+    buffer::OutboundBuffer,
+    codec::Line,
+    filter::{Filter, FilterContext, FilterState},
+    prelude::*,
     testing::EmbeddedChannel,
 };
-use std::sync::mpsc;
+use std::{io::BufRead, sync::mpsc};
 
 /// A line codec for strings.
 struct Text(Line);
@@ -210,4 +215,63 @@ fn a_channel_leaves_its_groups_if_its_message_type_changes() {
     assert!(!room.join(handle), "its message type has changed");
     leaves.close();
     done(closed).unwrap();
+}
+
+/// Passes everything on.
+struct Passes;
+
+impl Filter for Passes {
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        ctx.deliver(input);
+        Ok(input.len())
+    }
+
+    fn write(&mut self, ctx: &mut FilterContext<'_>, plain: &[u8]) -> Result {
+        ctx.output().extend_from_slice(plain);
+        Ok(())
+    }
+
+    fn state(&self) -> FilterState {
+        FilterState::Established
+    }
+}
+
+/// The loop has not replaced the pipeline yet when the message is written.
+#[test]
+fn a_handle_for_a_replacement_may_write_behind_the_request_for_it() {
+    for filtered in [false, true] {
+        let group = one_loop();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (sender, remotes) = mpsc::channel();
+        let client = ClientBootstrap::new(&group).pipeline(move |_| {
+            let sender = sender.clone();
+            lines(named("old", &Log::new(), move |ctx, call| {
+                if matches!(call, Event::Active(_)) {
+                    sender.send(ctx.handler_ref()).unwrap();
+                }
+                Ok(())
+            }))
+        });
+        let address = listener.local_addr().unwrap();
+        let channel = if filtered {
+            done(client.filter(|_| Passes).connect(address))
+        } else {
+            done(client.connect(address))
+        };
+        let (early, remote) = (channel.unwrap().for_replacement::<String>(), remotes.recv().unwrap());
+        let too_early = early.write_tracked("too early".into()).unwrap();
+        assert!(matches!(done(too_early), Err(Error::PipelineReplaced)));
+        let blocked = block(&group);
+        let replace = |_: &mut _, ctx: &mut Context<'_, _>| {
+            ctx.replace_pipeline(Pipeline::codec(Text(Line::new())).handler(Texts { handle: None, heard: 0 }))
+        };
+        remote.execute(replace).map_err(drop).unwrap();
+        early.write("arrives".into()).unwrap();
+        drop(blocked);
+        let (peer, _) = listener.accept().unwrap();
+        let mut line = String::new();
+        std::io::BufReader::new(peer).read_line(&mut line).unwrap();
+        assert_eq!(line, "arrives\n");
+        end(&group);
+    }
 }

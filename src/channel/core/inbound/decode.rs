@@ -11,8 +11,8 @@
 //!
 //! Invariants: each message comes once, in the order of its bytes. A codec that fails without
 //! consuming a byte is called once more, and then the channel closes. The channel also closes if
-//! queued messages fail again and again, or pipelines replace one another without progress. Runs on the channel's loop. Does not read the
-//! transport.
+//! queued messages fail again and again, or pipelines replace one another without progress. Runs on
+//! the channel's loop. Does not read the transport.
 
 use super::super::{ChannelCore, life::AT_ONCE, links::Batch, services::LoopServices, status::Memory};
 use crate::{

@@ -180,7 +180,7 @@ impl ChannelCore {
         settings.extras.remove_filters();
         self.state.apply(services, settings);
         if let Some(establish) = placeholder.take_establish() {
-            establish.established(&mut || self.share(services));
+            establish.established(&mut || self.handle(services));
         }
         Ok(())
     }

@@ -71,11 +71,15 @@ impl ChannelCore {
                 }
             }
         });
-        if overflowed && self.state.status.is_open() {
-            let full = self.state.outbound_is_full();
-            self.state.outbound.note_error(|| full);
-            self.state.request_close(CloseCause::Failed);
-            self.state.want_attention(services);
+        if overflowed {
+            // The handler's `error` may have closed the channel already.
+            services.tally.closes_overflowed += 1;
+            if self.state.status.is_open() {
+                let full = self.state.outbound_is_full();
+                self.state.outbound.note_error(|| full);
+                self.state.request_close(CloseCause::Failed);
+                self.state.want_attention(services);
+            }
         }
     }
 

@@ -3,8 +3,8 @@
 //! Each part is a type that has no illegal value: the life cycle ([`Life`], [`CloseMode`]), the two
 //! halves of the stream ([`InputHalf`], [`OutputHalf`]), reading ([`ReadDemand`], [`ReadGrant`]),
 //! the transport ([`Readiness`]), work for later ([`Pending`]) and results of earlier calls
-//! ([`Memory`], [`QueuedFailures`]). Each part has separate bits, so each query of the hot path is one comparison with
-//! a mask.
+//! ([`Memory`], [`QueuedFailures`]). Each part has separate bits, so each query of the hot path is
+//! one comparison with a mask.
 //!
 //! Invariants beyond the parts: a closed channel neither wants nor grants a read; turning auto-read
 //! off ends both.

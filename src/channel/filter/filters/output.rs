@@ -13,9 +13,26 @@ use crate::{
 use std::borrow::Cow;
 
 impl Layer {
-    /// Seals `bytes`, and appends the result to `output`.
+    /// Seals `bytes` in pieces, and appends the result to `output`. The output of a filter above
+    /// may be longer than a piece.
     #[inline(always)]
     fn write(
+        &mut self,
+        bytes: &[u8],
+        output: &mut Vec<u8>,
+        surroundings: &mut Surroundings,
+        now: u64,
+    ) -> Result {
+        bytes.chunks(PIECE).try_for_each(|piece| self.write_piece(piece, output, surroundings, now))
+    }
+
+    /// Returns the largest number of bytes that [`Layer::write`] makes of `plain` bytes.
+    fn sealed_len(&self, plain: usize) -> usize {
+        plain / PIECE * self.filter.sealed_len(PIECE) + self.filter.sealed_len(plain % PIECE)
+    }
+
+    #[inline(always)]
+    fn write_piece(
         &mut self,
         bytes: &[u8],
         output: &mut Vec<u8>,
@@ -60,6 +77,9 @@ impl Filters {
     /// bound it.
     pub(crate) fn seal_all(&mut self, out: &OutboundBuffer, lent: &mut Lent<'_>) -> Result {
         while self.sealed_plain() < out.len() {
+            if !self.is_established() {
+                return Err(Error::other("another filter of this channel is not established"));
+            }
             let from = self.sealed_plain();
             let plain = PIECE.min(out.len() - from);
             self.seal_piece(out, from, plain, lent)?;
@@ -103,7 +123,7 @@ impl Filters {
     /// Returns how much plaintext may be sealed at once now.
     fn plain_that_fits(&self) -> usize {
         let room = self.sealed.as_ref().map_or(SEALED_AHEAD, |sealed| sealed.room());
-        let sealed_len = |plain| self.layers.iter().rev().fold(plain, |n, layer| layer.filter.sealed_len(n));
+        let sealed_len = |plain| self.layers.iter().rev().fold(plain, |n, layer| layer.sealed_len(n));
         let mut plain = PIECE.min(room);
         while plain > 0 && sealed_len(plain) > room {
             plain /= 2;

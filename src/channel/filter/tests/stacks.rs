@@ -447,3 +447,54 @@ fn the_last_words_of_a_filter_pass_through_the_filters_below_it() {
         assert!(channel.is_closed());
     }
 }
+
+/// Passes everything on, in pieces of the documented length at most.
+struct Pieces;
+
+impl Filter for Pieces {
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        ctx.deliver(input);
+        Ok(input.len())
+    }
+
+    fn write(&mut self, ctx: &mut FilterContext<'_>, plain: &[u8]) -> Result {
+        assert!(plain.len() <= 16 * 1024, "{}", plain.len());
+        ctx.output().extend_from_slice(plain);
+        Ok(())
+    }
+
+    fn state(&self) -> FilterState {
+        FilterState::Established
+    }
+}
+
+#[test]
+fn no_filter_is_given_more_than_its_longest_piece_by_the_one_above_it() {
+    let filters: Vec<Vec<Box<dyn Filter>>> = vec![
+        vec![Box::new(Pieces), Box::new(Frames)],
+        vec![Box::new(Pieces), Box::new(Pieces), Box::new(Frames)],
+    ];
+    for filters in filters {
+        let recorder = Recorder::default();
+        let mut builder = EmbeddedChannel::builder(recorder.pipeline());
+        for filter in filters {
+            builder = builder.filter(filter);
+        }
+        let mut channel = builder.build().unwrap();
+        let line = vec![b'x'; 40_000];
+        channel.channel().write(line.clone().into()).unwrap();
+        let mut wire = Vec::new();
+        for _ in 0..10 {
+            channel.run_pending();
+            wire.extend_from_slice(&channel.read_outbound());
+        }
+        let mut plain = Vec::new();
+        let mut rest = &wire[..];
+        while let Some((length, payload)) = rest.split_first_chunk() {
+            let (payload, next) = payload.split_at(u32::from_be_bytes(*length) as usize);
+            plain.extend_from_slice(payload);
+            rest = next;
+        }
+        assert_eq!(plain, [&line[..], b"\n"].concat());
+    }
+}

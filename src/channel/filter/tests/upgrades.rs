@@ -530,6 +530,66 @@ fn a_filter_that_is_woken_waits_for_the_traffic_limit_without_spinning() {
     assert_eq!(fixture.calls(), ["one"]);
 }
 
+/// Upgrades when it is writable again, in the middle of a flush.
+#[derive(Default)]
+struct UpgradesWhenWritable {
+    replaces: bool,
+    upgraded: bool,
+}
+
+fn upgrade(ctx: &mut Context<'_, UpgradesWhenWritable>) -> Result {
+    ctx.write("ready".into())?;
+    ctx.start_filter(Xor::server())?;
+    ctx.write("secret".into())
+}
+
+impl Handler for UpgradesWhenWritable {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        if self.upgraded { upgrade(ctx) } else { Ok(()) }
+    }
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, _: Bytes) -> Result {
+        ctx.write(LONG.into())
+    }
+
+    fn writability_changed(&mut self, ctx: &mut Context<'_, Self>, writable: bool) -> Result {
+        if !writable || std::mem::replace(&mut self.upgraded, true) {
+            return Ok(());
+        }
+        if self.replaces {
+            let next = UpgradesWhenWritable { upgraded: true, replaces: false };
+            return ctx.replace_pipeline(Pipeline::codec(Line::new()).handler(next));
+        }
+        upgrade(ctx)
+    }
+}
+
+/// What is written before the upgrade is sent once, and nothing later is sent as plaintext.
+#[test]
+fn a_filter_that_starts_in_the_middle_of_a_flush_takes_over_at_once() {
+    for replaces in [false, true] {
+        for room in [None, Some(7)] {
+            let handler = UpgradesWhenWritable { replaces, upgraded: false };
+            let mut channel = EmbeddedChannel::builder(Pipeline::codec(Line::new()).handler(handler))
+                .channel_options(marks())
+                .build()
+                .unwrap();
+            channel.set_outbound_room(room);
+            channel.write_inbound(b"go\n").unwrap();
+            channel.set_outbound_room(None);
+            channel.run_pending();
+            assert_eq!(channel.read_outbound(), format!("{LONG}\nready\n"));
+            let mut peer = Peer::new(1);
+            channel.write_inbound(&peer.take()).unwrap();
+            channel.run_pending();
+            assert_eq!(peer.open(&channel.read_outbound()), b"secret\n");
+        }
+    }
+}
+
 /// Only messages that wait for the handshake are lost with it.
 #[test]
 fn a_close_behind_the_end_of_the_peer_is_clean_if_all_messages_precede_the_upgrade() {

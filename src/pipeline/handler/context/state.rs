@@ -39,7 +39,8 @@ impl<H: Handler> Context<'_, H> {
         self.state.peer_address()
     }
 
-    /// Returns whether the channel accepts writes.
+    /// Returns whether the channel is connected and no close was requested. After `shutdown_write`
+    /// it is still open, although writes fail.
     pub fn is_open(&self) -> bool {
         self.state.status.is_open()
     }
@@ -92,8 +93,8 @@ impl<H: Handler> Context<'_, H> {
         self.state.extras.attributes_mut()
     }
 
-    /// Returns the peer, with what byte filters have stored about it. The host name of a client is
-    /// known only to filters that were set on its bootstrap.
+    /// Returns the peer, with what byte filters have stored about it. On a client it has the host
+    /// name that was passed to `connect`.
     pub fn peer(&self) -> Peer {
         self.state.peer()
     }
