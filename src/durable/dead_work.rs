@@ -3,6 +3,7 @@
 use super::{
     engine::Permit,
     store::{DeadLetters, TopicCounts},
+    unix_millis::LATEST,
 };
 use crate::{error::Error, sync::Completer};
 
@@ -84,7 +85,7 @@ impl DeadWork {
         let Some(Selected { at, total, .. }) = self.selected else { return Vec::new() };
         let due = |place: u64| {
             let after = i128::from(over) * i128::from(place) / i128::from(total.max(1));
-            at.saturating_add(i64::try_from(after).unwrap_or(i64::MAX))
+            at.saturating_add(i64::try_from(after).unwrap_or(i64::MAX)).min(LATEST)
         };
         (self.done..).take(letters.limit).map(due).collect()
     }
@@ -139,6 +140,19 @@ mod tests {
         assert_eq!(dues, (0..600).map(|letter| 1_000 + 10 * letter).collect::<Vec<_>>());
         assert!(work.advance(&letters, 88, 1_000).is_none());
         assert!(matches!(done.take(), Some(Ok(600))));
+    }
+
+    /// Pages of a list end at the latest time that a timer may have.
+    #[test]
+    fn letters_that_are_retried_over_a_long_time_are_due_before_the_end_of_time() {
+        let (completer, _done) = completion(None);
+        let permit = Permit::take(&Arc::new(Permits::new(1))).unwrap();
+        let action = DeadAction::Retry { over: LATEST };
+        let mut work = DeadWork::new("topic".to_owned(), action, completer, permit);
+        work.select(&[TopicCounts::new("topic".to_owned(), 7, 200)], LATEST / 100);
+        let letters = work.next().unwrap();
+        let dues = work.dues(&letters, LATEST);
+        assert!(dues.iter().all(|due| *due <= LATEST) && dues.contains(&LATEST));
     }
 
     #[test]

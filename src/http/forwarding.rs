@@ -183,7 +183,9 @@ impl Forwarding {
             Body::Empty => Body::Streamed,
             body => body.clone(),
         };
-        Response::new(status).with_headers(headers).body(body)
+        let mut sent = Response::new(status).with_headers(headers);
+        sent.announce(body, false, response.is_head_only());
+        sent
     }
 
     fn add_via(&self, headers: &mut Headers, version: super::Version) {
@@ -244,12 +246,14 @@ fn is_encrypted(_: &Peer) -> bool {
 
 /// Returns the fields that are not for one connection.
 fn end_to_end(headers: &Headers) -> Headers {
-    let named: Vec<Vec<u8>> =
+    let mut named: Vec<Vec<u8>> =
         headers.all("connection").flat_map(list).map(<[u8]>::to_ascii_lowercase).collect();
+    // A peer may name thousands.
+    named.sort_unstable();
     let mut kept = headers.clone();
     kept.retain(|name, _| {
         let name = name.as_bytes().to_ascii_lowercase();
-        !OF_CONNECTION.contains(&&*name) && !named.contains(&name)
+        !OF_CONNECTION.contains(&&*name) && named.binary_search(&name).is_err()
     });
     kept
 }

@@ -131,7 +131,9 @@ impl<P> Ahead<P> {
             self.bytes -= twice.size;
             self.removed.push(twice);
         }
-        let is_full = self.items.len() > self.max_items || self.bytes > self.max_bytes;
+        // A single message may be larger: it is often the next one.
+        let has_others = self.items.len() > 1;
+        let is_full = self.items.len() > self.max_items || self.bytes > self.max_bytes && has_others;
         if is_full && let Some((_, (last, _))) = self.items.pop_last() {
             self.bytes -= last.size;
             self.removed.push(last);

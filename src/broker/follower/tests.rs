@@ -625,6 +625,20 @@ fn the_messages_that_are_kept_are_bounded() {
 }
 
 #[test]
+fn the_next_message_is_delivered_even_if_it_is_larger_than_the_limit() {
+    let mut follower = Follower::new(LIMITS);
+    follower.join(0, JoinFrom::Now);
+    let Some(FollowerStep::Read(read, _)) = follower.next_step() else { panic!("a read") };
+    let answer = ReadAnswer { epochs: Epochs::first(1), top: 0, oldest: 1, items: Vec::new() };
+    follower.answered(read, Ok(answer));
+    while follower.next_step().is_some() {}
+    let position = Position::new(1, 1);
+    follower.message(Item { position, payload: (), size: LIMITS.ahead_bytes + 1 });
+    let steps: Vec<_> = std::iter::from_fn(|| follower.next_step()).collect();
+    assert!(matches!(steps[..], [FollowerStep::Broadcast(..), ..]), "{steps:?}");
+}
+
+#[test]
 fn an_epoch_that_begins_before_the_position_is_read_at_once() {
     let mut follower = Follower::new(LIMITS);
     follower.join(0, JoinFrom::Now);

@@ -96,9 +96,9 @@ const MAX_SERVERS: usize = 16;
 /// | the number of partitions with which the store was set up | [`BrokerError::Partitions`] |
 /// | the place in the list of servers | [`BrokerError::Unsuitable`] |
 ///
-/// The user needs `EVAL`, `EVALSHA`, `SCRIPT LOAD`, `INFO`, `MULTI`, `EXEC`, `PUBLISH`,
-/// `SUBSCRIBE`, and the commands for streams, hashes, strings, sets and sorted sets, on the keys
-/// and channels `{prefix*`.
+/// The user needs `EVAL`, `EVALSHA`, `SCRIPT LOAD`, `INFO`, `PING`, `TIME`, `MULTI`, `EXEC`,
+/// `PUBLISH`, `SUBSCRIBE`, `UNSUBSCRIBE`, `PEXPIRE`, `PERSIST`, `UNLINK`, and the commands for
+/// streams, hashes, strings, sets and sorted sets, on the keys and channels `{prefix*`.
 ///
 /// # Sizes
 ///

@@ -9,7 +9,7 @@ use crate::durable::{
     request::StoreReply,
     store::{Change, Outcome},
 };
-use crate::error::Error;
+use crate::error::{Error, drop_guarded};
 
 #[derive(Default)]
 pub(super) struct CommitBatch {
@@ -73,7 +73,8 @@ impl CommitBatch {
     ) {
         let mut messages = Vec::with_capacity(self.replies.len());
         let mut completed = Vec::new();
-        for (reply, outcome) in self.take_first(outcomes.len()).replies.into_iter().zip(outcomes) {
+        let CommitBatch { changes, replies, .. } = self.take_first(outcomes.len());
+        for (reply, outcome) in replies.into_iter().zip(outcomes) {
             match reply {
                 StoreReply::Start(starting) => {
                     let result = match &outcome {
@@ -97,6 +98,8 @@ impl CommitBatch {
         // The engine first: a program whose start is completed may move the timer at once.
         inbox.tell_all(messages);
         completed.into_iter().for_each(|(starting, result)| starting.complete(result));
+        // Effects hold values of the program.
+        changes.into_iter().for_each(drop_guarded);
     }
 
     /// Fails starts and commands. Changes of runs stay.
@@ -126,7 +129,7 @@ impl CommitBatch {
     }
 
     fn take(&mut self) -> Vec<StoreReply> {
-        self.changes.clear();
+        self.changes.drain(..).for_each(drop_guarded);
         self.awaited = 0;
         std::mem::take(&mut self.replies)
     }

@@ -249,7 +249,10 @@ impl Engine {
         let change = match self.rules[run.row.topic].retry.pause_after(attempt) {
             Some(pause) => {
                 self.metrics.retried.add(1);
-                Change::Retry { held, due: Self::due_after(now, pause), error }
+                let due = Self::due_after(now, pause);
+                // A change that is repeated after a lost answer must not find the next run.
+                let due = if run.next == Some(due) { due.saturating_add(1) } else { due };
+                Change::Retry { held, due, error }
             }
             None => {
                 self.metrics.dead_lettered.add(1);

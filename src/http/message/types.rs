@@ -45,6 +45,9 @@ impl TryFrom<&Headers> for HeaderMap {
     type Error = Error;
 
     fn try_from(headers: &Headers) -> Result<Self> {
+        if let Some(name) = headers.invalid() {
+            return Err(Error::other(format!("the field {name:?} is not valid")));
+        }
         let mut map = HeaderMap::with_capacity(headers.line_count());
         for (name, value) in headers.fields() {
             let name = HeaderName::from_bytes(name).map_err(Error::other)?;

@@ -211,6 +211,8 @@ impl Exchange {
         keep_alive &= !self.expects_continue;
         keep_alive &= self.input != Input::Body || self.discards_rest;
         let events = response.is_event_stream();
+        // The length of a body that a backend has announced and not sent is unknown here.
+        let is_unknown = response.is_head_only();
         let body = response.take_body();
         // A part of a body with a length must neither be dropped nor added.
         let is_event_stream = events && body == Body::Streamed;
@@ -221,7 +223,9 @@ impl Exchange {
             (ResponseFraming::None, Bytes::new(), Output::Upgraded)
         } else if !self.kind.allows_body(status) {
             let may_have_length = status != StatusCode::NO_CONTENT;
-            let framing = match body.length().filter(|_| may_have_length && body != Body::Empty) {
+            let is_unknown = is_unknown && matches!(&body, Body::Full(bytes) if bytes.is_empty());
+            let is_given = may_have_length && body != Body::Empty && !is_unknown;
+            let framing = match body.length().filter(|_| is_given) {
                 Some(length) => ResponseFraming::Length(length),
                 None => ResponseFraming::None,
             };

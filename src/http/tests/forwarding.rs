@@ -76,6 +76,40 @@ fn response_passed_on(method: &str, input: &str) -> (String, bool) {
     (output, front.channel.is_open())
 }
 
+/// The length of what a GET would return is unknown without the announced one, and 0 would be
+/// wrong.
+#[test]
+fn a_whole_response_without_a_body_is_passed_on_without_a_length() {
+    for (method, status, length) in [
+        ("HEAD", "200 OK\r\nContent-Length: 3", None),
+        ("GET", "304 Not Modified\r\nContent-Length: 9", None),
+        ("GET", "200 OK\r\nContent-Length: 0", Some("0")),
+    ] {
+        let seen = Rc::new(RefCell::new(None));
+        let head = seen.clone();
+        let pipeline = HttpClient::new().host("a").pipeline().on_read(move |_, part: Part<Response>| {
+            if let Part::Head(response) = part {
+                *head.borrow_mut() = Some(response);
+            }
+            Ok(())
+        });
+        let mut backend = EmbeddedChannel::new(pipeline);
+        backend.channel().write(Request::new(method, "/").into()).map_err(crate::error::Error::from).unwrap();
+        backend.run_pending();
+        backend.write_inbound(format!("HTTP/1.1 {status}\r\n\r\n").as_bytes()).unwrap();
+        let mut front = Server::at_head(move |ctx, _| match seen.take() {
+            Some(response) => ctx.write(forwarding().response(response).body(bytes::Bytes::new()).into()),
+            None => ctx.write(Response::ok("next").into()),
+        });
+        let request = format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let output = front.send(request);
+        let found = output.to_ascii_lowercase();
+        let found = found.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
+        assert_eq!(found, length, "{output}");
+        assert!(front.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").ends_with("next"));
+    }
+}
+
 #[test]
 fn a_request_that_was_read_can_be_sent() {
     let added =
@@ -151,8 +185,9 @@ fn names(headers: &Headers) -> Vec<String> {
 fn fields_of_one_connection_are_removed() {
     let request = Request::get("/")
         .header("Host", "a")
-        .header("Connection", "keep-alive, X-A")
+        .header("Connection", "keep-alive, X-D, X-A, x-d")
         .header("connection", "x-b")
+        .header("x-D", "1")
         .header("X-a", "1")
         .header("X-B", "1")
         .header("Keep-Alive", "timeout=5")

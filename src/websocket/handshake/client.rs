@@ -144,9 +144,8 @@ impl ClientHandshake {
     pub fn request(&self, target: &str) -> Request {
         let mut request = Request::get(target);
         let headers = request.headers_mut();
-        for (name, value) in self.client.headers.iter() {
-            headers.add(name, value);
-        }
+        // A refused field is remembered, so that writing the request fails.
+        headers.clone_from(&self.client.headers);
         headers.add("Connection", "Upgrade");
         headers.add("Upgrade", "websocket");
         headers.add("Sec-WebSocket-Version", "13");

@@ -4,7 +4,7 @@ use super::support::{TEXT, as_read, client, server};
 use crate::{
     channel::Pipeline,
     error::Result,
-    http::{HttpServer, Part, Request, Response, StatusCode},
+    http::{HttpServer, Part, Request, Response, StatusCode, put_upgrade},
     pipeline::{Context, Handler},
     testing::EmbeddedChannel,
     websocket::{
@@ -376,4 +376,15 @@ fn only_refusals_that_may_change_are_retryable() {
     }
     assert!(!HandshakeError::is_retryable(&HandshakeError::AcceptKey.into()));
     assert!(HandshakeError::is_retryable(&crate::error::Error::Closed));
+}
+
+/// It may be the field that says who the client is.
+#[test]
+fn a_handshake_with_a_field_that_is_not_valid_is_not_sent() {
+    let client = WebSocketClient::new("a").header("Authorization", "Bearer x\n");
+    let request = client.handshake().request("/");
+    let mut output = Vec::new();
+    let error = put_upgrade(&request, "a", &mut output).unwrap_err();
+    assert!(format!("{error:#}").to_lowercase().contains("authorization"), "{error:#}");
+    assert!(output.is_empty());
 }

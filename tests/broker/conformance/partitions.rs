@@ -55,9 +55,11 @@ pub(super) fn only_followed_partitions_are_delivered(store: &dyn Store) {
     node.events.wait_until("it follows", |events| {
         events.iter().any(|event| matches!(event, BrokerEvent::Following(_)))
     });
+    // A message may have been on its way when the partition was left. None is repeated.
+    node.events.take();
     node.publish(&lobby, "again");
     let events = node.messages(&lobby, 1);
-    assert_eq!(&events.last().unwrap().payload[..], b"again");
+    assert_eq!(&events[0].payload[..], b"again");
 }
 
 pub(super) fn tops_answers_in_the_order_of_the_question(store: &dyn Store) {

@@ -32,6 +32,21 @@ fn a_server_that_loads_or_is_busy_says_not_now() {
     });
 }
 
+/// A busy server answers HELLO, and refuses INFO.
+#[test]
+fn a_connection_to_a_busy_server_is_made_when_it_tells_its_facts() {
+    let server = redis();
+    let control = server.clone();
+    with_client(&server, move || {
+        control.busy_for(3 * SECOND);
+        let redis = builder()?.connect()?;
+        let info = redis.connected().wait()?;
+        assert!(info.run_id().is_some(), "{info:?}");
+        assert_eq!(outcome(redis.call(["SET", "k", "v"]).wait()), "OK");
+        Ok(())
+    });
+}
+
 #[test]
 fn a_server_that_has_no_memory_when_it_is_bound_says_so() {
     let server = redis();
