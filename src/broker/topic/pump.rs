@@ -215,7 +215,7 @@ impl<M: Clone + Send + Sync + 'static> TopicCore<M> {
         let id: Option<ChannelId> = channel.as_ref().map(Channel::id);
         let has_joined = channel.is_some_and(|channel| self.group.join(channel));
         let joining = self.state.change(|state| (state.remove_joining(joiner), ()));
-        // A topic that was closed meanwhile has failed the subscription.
+        // The topic may have been closed, which has failed the subscription.
         if joining.as_ref().is_none_or(|joining| joining.has_left) {
             id.map(|id| self.group.leave(id));
         }

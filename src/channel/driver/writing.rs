@@ -130,8 +130,8 @@ fn send_burst<T: Transport, const FILTERED: bool>(
                     break;
                 }
                 if !FILTERED && core.state.extras.has_filters() {
-                    // A callback of this burst has started a filter. What it has sealed is sent at
-                    // the end of the turn, and what was written later waits for the handshake.
+                    // A callback of this burst has started a filter. Sealed bytes are sent at the
+                    // end of the turn, and later messages wait for the handshake.
                     core.state.give_allowance_back(Direction::Write);
                     core.state.want_attention(services);
                     break;

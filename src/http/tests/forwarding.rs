@@ -76,8 +76,7 @@ fn response_passed_on(method: &str, input: &str) -> (String, bool) {
     (output, front.channel.is_open())
 }
 
-/// The length of what a GET would return is unknown without the announced one, and 0 would be
-/// wrong.
+/// Without the announced length, that of the response to GET is unknown, and 0 would be wrong.
 #[test]
 fn a_whole_response_without_a_body_is_passed_on_without_a_length() {
     for (method, status, length) in [

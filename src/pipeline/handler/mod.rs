@@ -183,7 +183,7 @@ pub trait Handler: Sized + 'static {
 
     /// Called when a callback of this handler, a decoder or the connection has failed.
     ///
-    /// Messages written here are flushed before the channel closes, whatever this returns, and
+    /// Messages written here are flushed before the channel closes, for every result, and
     /// after a panic too. Use this to send the reason to the peer. They are not sent if the
     /// connection is broken, a filter has failed, the time limit for writes was reached, or
     /// [`Overflow::Close`](crate::channel::Overflow::Close) or a heartbeat closes the channel.

@@ -111,12 +111,12 @@ impl LoginHandshake {
                 self.selects = false;
                 Ok(None)
             }
-            // A server that is busy would leave the connection without its facts.
-            Some(_) if refused.as_ref().is_some_and(ErrorReply::is_temporary) => {
-                Err(login.refused(refused.expect("it is an error")))
-            }
-            // A user without the permission for INFO can use the server nevertheless.
-            Some(hello) => Ok(Some(ServerInfo::read(hello, &reply))),
+            Some(hello) => match refused {
+                // A busy server would leave the connection without its facts.
+                Some(refused) if refused.is_temporary() => Err(login.refused(refused)),
+                // A user without the permission for INFO can use the server nevertheless.
+                _ => Ok(Some(ServerInfo::read(hello, &reply))),
+            },
         }
     }
 }

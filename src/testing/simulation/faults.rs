@@ -72,7 +72,7 @@ impl Faults {
     pub fn rate(mut self, name: &str, per_million: u32) -> Self {
         let fault = Fault::ALL.iter().find(|fault| fault.name() == name);
         let fault = fault.unwrap_or_else(|| panic!("no fault is named {name}"));
-        // A call that is always interrupted would be repeated for ever.
+        // A call that is always interrupted would be repeated forever.
         let most = if *fault == Fault::Interrupted { 900_000 } else { 1_000_000 };
         self.plan.set_rate(*fault, per_million.min(most));
         self

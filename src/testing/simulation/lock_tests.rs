@@ -42,7 +42,7 @@ fn a_loop_that_takes_a_lock_twice_fails_the_run() {
     });
 }
 
-/// It would wait for ever, because the holder runs only while the simulation does.
+/// It would wait forever, because the holder runs only while the simulation runs.
 #[test]
 #[should_panic(expected = "a deadlock at src/testing/simulation/lock_tests.rs:")]
 fn the_thread_of_the_test_does_not_wait_for_a_lock_of_a_program_that_waits() {

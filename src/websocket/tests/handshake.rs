@@ -378,7 +378,7 @@ fn only_refusals_that_may_change_are_retryable() {
     assert!(HandshakeError::is_retryable(&crate::error::Error::Closed));
 }
 
-/// It may be the field that says who the client is.
+/// The field may be the one that authenticates the client.
 #[test]
 fn a_handshake_with_a_field_that_is_not_valid_is_not_sent() {
     let client = WebSocketClient::new("a").header("Authorization", "Bearer x\n");

@@ -672,7 +672,7 @@ fn a_stage_that_refuses_its_own_queued_messages_in_a_row_does_not_end_the_channe
     assert!(channel.is_open());
 }
 
-/// Keeps a message that it refuses, for ever.
+/// Keeps each message that it refuses.
 #[derive(Default)]
 struct Keeps {
     refused: Option<Bytes>,
