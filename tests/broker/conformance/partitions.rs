@@ -55,11 +55,17 @@ pub(super) fn only_followed_partitions_are_delivered(store: &dyn Store) {
     node.events.wait_until("it follows", |events| {
         events.iter().any(|event| matches!(event, BrokerEvent::Following(_)))
     });
-    // A message may have been on its way when the partition was left. None is repeated.
-    node.events.take();
     node.publish(&lobby, "again");
-    let events = node.messages(&lobby, 1);
-    assert_eq!(&events[0].payload[..], b"again");
+    let payloads = |number| -> Vec<_> {
+        node.messages(&lobby, number).into_iter().map(|message| message.payload).collect()
+    };
+    let mut arrived = payloads(1);
+    if arrived[0] == "not followed" {
+        // It was on its way: a server may learn later than the call that a partition was left.
+        arrived = payloads(2);
+        arrived.remove(0);
+    }
+    assert_eq!(arrived, ["again"]);
 }
 
 pub(super) fn tops_answers_in_the_order_of_the_question(store: &dyn Store) {
