@@ -70,8 +70,10 @@ impl CloseCause {
 
     /// Returns the cause of an end to which an error of the transport has led.
     pub(crate) fn of_transport(error: &Error) -> Self {
-        match error.io_kind() {
-            Some(ErrorKind::TimedOut) => CloseCause::TimedOut,
+        match error {
+            // Of a filter, a logger or a destructor, while the transport was served.
+            Error::Panicked(_) => CloseCause::Failed,
+            _ if error.io_kind() == Some(ErrorKind::TimedOut) => CloseCause::TimedOut,
             _ => CloseCause::Reset,
         }
     }

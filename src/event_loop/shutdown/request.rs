@@ -70,7 +70,7 @@ impl EventLoop {
     }
 
     fn begin_shutdown(&self, request: ShutdownRequest) -> Completion {
-        // Another request has no other loops that could wait for this one.
+        // A further request adds no loop that could wait for this one.
         if !self.shared.is_shutdown_requested() {
             for share in AcceptedShare::of(&[&self.shared]) {
                 self.shared.shut_down(request, share);

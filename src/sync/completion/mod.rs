@@ -178,16 +178,13 @@ fn pair<T>(event_loops: Loops, cancel: Option<Cancel<T>>) -> (Completer<T>, Comp
 impl Loops {
     /// Returns whether the calling thread is one of the loops, or drives one.
     fn is_here(&self) -> bool {
-        let is_here = |event_loop| loop_id::is_own(event_loop) || machine::runs_loop(event_loop);
+        let is_here = |event_loop| {
+            loop_id::is_own(event_loop) || machine::runs_loop(event_loop) || machine::runs_all_loops()
+        };
         match self {
             Loops::One(event_loop) => event_loop.is_some_and(is_here),
             Loops::All(event_loops) => event_loops.iter().copied().any(is_here),
         }
-    }
-
-    /// Returns whether a loop completes it, and not a thread.
-    fn has_any(&self) -> bool {
-        !matches!(self, Loops::One(None))
     }
 }
 
@@ -352,9 +349,7 @@ impl<T> Completion<T> {
                 CompletionState::Taken => return Some(Err(Error::Cancelled)),
                 pending @ (CompletionState::Pending { .. } | CompletionState::Detached) => *state = pending,
             }
-            if self.inner.event_loops.is_here()
-                || self.inner.event_loops.has_any() && machine::runs_all_loops()
-            {
+            if self.inner.event_loops.is_here() {
                 return Some(Err(Error::WouldDeadlock));
             }
             if time_is_up {

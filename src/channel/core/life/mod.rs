@@ -41,9 +41,7 @@ impl ChannelCore {
     /// Handles a broken connection. A channel that is closing closes immediately, without a call of
     /// `error`.
     pub(crate) fn handle_io_error(&mut self, services: &mut LoopServices, error: Error) {
-        // A panic in a filter, a logger or a destructor breaks no connection.
-        let is_panic = matches!(error, Error::Panicked(_));
-        let cause = if is_panic { CloseCause::Failed } else { CloseCause::of_transport(&error) };
+        let cause = CloseCause::of_transport(&error);
         self.state.note_cause(cause);
         self.state.outbound.note_error(|| error.clone());
         if !self.state.status.is_active() {

@@ -23,34 +23,27 @@ impl Layer {
         surroundings: &mut Surroundings,
         now: u64,
     ) -> Result {
-        bytes.chunks(PIECE).try_for_each(|piece| self.write_piece(piece, output, surroundings, now))
+        for piece in bytes.chunks(PIECE) {
+            if self.state == FilterState::Finished {
+                // It leaves soon.
+                output.extend_from_slice(piece);
+                continue;
+            }
+            let mut ctx = FilterContext { plain: None, output, surroundings, inserted: None, now };
+            let written = self.filter.write(&mut ctx, piece);
+            let inserts = ctx.inserted.is_some();
+            self.state = self.filter.state();
+            written?;
+            if inserts {
+                return Err(Error::other("a filter has inserted another one in `write`"));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the largest number of bytes that [`Layer::write`] makes of `plain` bytes.
     fn sealed_len(&self, plain: usize) -> usize {
         plain / PIECE * self.filter.sealed_len(PIECE) + self.filter.sealed_len(plain % PIECE)
-    }
-
-    #[inline(always)]
-    fn write_piece(
-        &mut self,
-        bytes: &[u8],
-        output: &mut Vec<u8>,
-        surroundings: &mut Surroundings,
-        now: u64,
-    ) -> Result {
-        if self.state == FilterState::Finished {
-            // It leaves soon.
-            output.extend_from_slice(bytes);
-            return Ok(());
-        }
-        let mut ctx = FilterContext { plain: None, output, surroundings, inserted: None, now };
-        let written = self.filter.write(&mut ctx, bytes);
-        self.state = self.filter.state();
-        if written.is_ok() && ctx.inserted.is_some() {
-            return Err(Error::other("a filter has inserted another one in `write`"));
-        }
-        written
     }
 }
 

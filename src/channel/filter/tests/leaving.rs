@@ -77,10 +77,15 @@ impl Filter for Sniffs {
     }
 }
 
-/// Passes everything on.
-struct Passes;
+/// Passes everything on, behind a greeting of its own.
+struct Passes(&'static [u8]);
 
 impl Filter for Passes {
+    fn start(&mut self, ctx: &mut FilterContext<'_>) -> Result {
+        ctx.output().extend_from_slice(self.0);
+        Ok(())
+    }
+
     fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
         ctx.deliver(input);
         Ok(input.len())
@@ -94,7 +99,7 @@ impl Filter for Passes {
 #[test]
 fn a_filter_that_finishes_at_the_end_of_the_stream_leaves_its_rest_to_the_codec() {
     let sniffs = || Box::new(Sniffs::default()) as Box<dyn Filter>;
-    let passes = || Box::new(Passes) as Box<dyn Filter>;
+    let passes = || Box::new(Passes(b"")) as Box<dyn Filter>;
     let stacks = [
         vec![sniffs()],
         vec![sniffs(), passes()],
@@ -140,7 +145,9 @@ impl Filter for Header {
 #[test]
 fn a_filter_that_finishes_with_its_output_leaves_at_once() {
     let header = || Box::new(Header(FilterState::Established)) as Box<dyn Filter>;
-    for filters in [vec![header()], vec![header(), Box::new(Passes)], vec![Box::new(Passes), header()]] {
+    for filters in
+        [vec![header()], vec![header(), Box::new(Passes(b""))], vec![Box::new(Passes(b"")), header()]]
+    {
         let log = Log::default();
         let mut channel = channel(&log, filters);
         channel.write_inbound(b"a\nb\n").unwrap();
@@ -225,31 +232,12 @@ fn a_filter_that_waits_is_not_called_with_the_rest_of_one_that_finishes_at_the_e
     assert_eq!(log.take(), ["active", "hi", "end"]);
 }
 
-/// Sends a letter in its start.
-struct Greets(u8);
-
-impl Filter for Greets {
-    fn start(&mut self, ctx: &mut FilterContext<'_>) -> Result {
-        ctx.output().push(self.0);
-        Ok(())
-    }
-
-    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
-        ctx.deliver(input);
-        Ok(input.len())
-    }
-
-    fn state(&self) -> FilterState {
-        FilterState::Established
-    }
-}
-
 #[test]
 fn a_filter_that_has_finished_with_the_output_of_another_filter_passes_further_output_on() {
     let log = Log::default();
     let header = Header(FilterState::Established);
     let filters: Vec<Box<dyn Filter>> =
-        vec![Box::new(header), Box::new(Greets(b'a')), Box::new(Greets(b'b'))];
+        vec![Box::new(header), Box::new(Passes(b"a")), Box::new(Passes(b"b"))];
     let mut channel = channel(&log, filters);
     channel.channel().write("one".into()).unwrap();
     channel.run_pending();
